@@ -1,0 +1,318 @@
+"""The nouns: what a burst is, where it lies on Earth, what is inferred, what is delivered."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .checks import check_exposure, check_frames, check_positive, check_shape, require
+from .errors import BurstError, UsageError
+
+
+def _set(instance: object, **values: Any) -> None:
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseLaw:
+    """Noise variance of a raw pixel, `var = a * dn + b`, dn counted from the black level.
+
+    a: DN, b: DN^2; scalars for one burst, (B,) for a batch.
+    """
+
+    a: Tensor
+    b: Tensor
+
+    def __post_init__(self) -> None:
+        _set(self, a=torch.as_tensor(self.a, dtype=torch.float32))
+        _set(self, b=torch.as_tensor(self.b, dtype=torch.float32))
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> NoiseLaw:
+        """The law with `change` applied to both coefficients."""
+        return NoiseLaw(change(self.a), change(self.b))
+
+
+@dataclass(frozen=True)
+class GeoRef:
+    """Where an image lies on Earth: a map projection, or rational polynomial coefficients.
+
+    Convention: `transform` is (a, b, c, d, e, f) with x = a*col + b*row + c and
+    y = d*col + e*row + f, where (col, row) = (0, 0) is the outer corner of the first pixel.
+    `rpc` holds GDAL's keys (LINE_OFF, LINE_NUM_COEFF, ...); its (0, 0) is the *centre* of
+    the first pixel.
+    """
+
+    crs: str | None = None
+    transform: tuple[float, float, float, float, float, float] | None = None
+    rpc: Mapping[str, float | tuple[float, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.transform is not None:
+            require(
+                len(self.transform) == 6,
+                "a transform of 6 numbers (a, b, c, d, e, f)",
+                f"{len(self.transform)} numbers",
+                "give the first two rows of the affine matrix",
+            )
+            _set(self, transform=tuple(float(value) for value in self.transform))
+
+
+@dataclass(frozen=True, eq=False)
+class Burst:
+    """A burst of frames in normalised radiance, `frame = (dn - black) / (exposure * white)`.
+
+    frames: (N, H, W), or (B, N, H, W) for a batch, float32; frame 0 is the reference. NaN marks
+        an invalid pixel; it becomes `valid = False` and its value means nothing.
+    exposure: (N,) or (B, N), in any unit.
+    white_level: raw DN that stands for radiance 1 at exposure 1; black_level: raw DN of no light.
+    noise: law of the raw pixels, or None where it is not known.
+    valid: bool, shape of `frames`.
+    georef: of the reference frame. names: one a frame, for messages and reports.
+    notes: what was assumed on reading, in sentences; they go into the product's provenance.
+    """
+
+    frames: Tensor
+    exposure: Tensor
+    white_level: Tensor
+    noise: NoiseLaw | None = None
+    valid: Tensor = None  # type: ignore[assignment]  # all pixels that are not NaN
+    black_level: Tensor = 0.0  # type: ignore[assignment]
+    georef: GeoRef | None = None
+    names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        frames = torch.as_tensor(self.frames)
+        require(
+            frames.is_floating_point(),
+            "frames of normalised radiance in floating point",
+            str(frames.dtype),
+            "use Burst.from_dn for raw integers",
+        )
+        require(
+            frames.ndim in (3, 4) and min(frames.shape) > 0,
+            "frames of shape (N, H, W) or (B, N, H, W)",
+            tuple(frames.shape),
+            "stack single-band frames of one size",
+        )
+        count, device = frames.shape[-3], frames.device
+        known = ~torch.isnan(frames)
+        valid = known if self.valid is None else torch.as_tensor(self.valid, device=device)
+        check_shape("valid", valid, tuple(frames.shape))
+        names = tuple(self.names) or tuple(f"frame {index}" for index in range(count))
+        require(len(names) == count, f"{count} names", len(names), "name each frame once")
+        _set(
+            self,
+            frames=torch.nan_to_num(frames.float(), nan=0.0, posinf=torch.inf, neginf=-torch.inf),
+            valid=valid.bool() & known,
+            names=names,
+            exposure=torch.as_tensor(self.exposure, dtype=torch.float32, device=device),
+        )
+        for name in ("white_level", "black_level"):
+            value = torch.as_tensor(getattr(self, name), dtype=torch.float32, device=device)
+            _set(self, **{name: value.expand(frames.shape[:-3]) if value.ndim == 0 else value})
+        if self.noise is not None:
+            _set(self, noise=self.noise.map(lambda x: x.to(device).expand(frames.shape[:-3])))
+        self._check()
+
+    def _check(self) -> None:
+        check_shape("exposure", self.exposure, tuple(self.frames.shape[:-2]))
+        for name in ("white_level", "black_level"):
+            check_shape(name, getattr(self, name), tuple(self.frames.shape[:-3]))
+        if self.frames.ndim == 4:  # a batch is made by code: its values are not a user's mistake
+            return
+        check_frames(self.frames, self.valid, self.names)
+        check_exposure(self.exposure, self.names)
+        check_positive("white_level", self.white_level)
+        if self.noise is not None:
+            check_positive("noise_a", self.noise.a, zero_allowed=True)
+            check_positive("noise_b", self.noise.b, zero_allowed=True)
+            require(
+                bool(self.noise.a + self.noise.b > 0),
+                "a noise law above zero",
+                "noise_a = noise_b = 0",
+                "give the law of the raw pixels, var = noise_a * dn + noise_b",
+            )
+
+    @classmethod
+    def from_dn(
+        cls, dn: Any, exposure: Any, white_level: float, black_level: float = 0.0, **rest: Any
+    ) -> Burst:
+        """A burst from raw pixels: `frame = (dn - black_level) / (exposure * white_level)`.
+
+        dn: (N, H, W), any real dtype; exposure: (N,); the rest as in `Burst`.
+        """
+        raw = torch.as_tensor(np.asarray(dn, dtype=np.float32))
+        times = torch.as_tensor(np.asarray(exposure, dtype=np.float32))
+        require(raw.ndim == 3, "dn of shape (N, H, W)", tuple(raw.shape), "stack the frames")
+        check_shape("exposure", times, (raw.shape[0],))
+        names = tuple(rest.get("names") or (f"frame {index}" for index in range(len(raw))))
+        check_exposure(times, names)
+        check_positive("white_level", torch.as_tensor(float(white_level)))
+        frames = (raw - black_level) / (times * white_level)[:, None, None]
+        white, black = torch.tensor(float(white_level)), torch.tensor(float(black_level))
+        return cls(frames, times, white, black_level=black, **rest)
+
+    @property
+    def gain(self) -> Tensor:
+        """Raw DN above black for one unit of radiance, `exposure * white_level`, (..., N)."""
+        return self.exposure * self.white_level[..., None]
+
+    @property
+    def count(self) -> int:
+        """The number of frames, N."""
+        return self.frames.shape[-3]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The size of a frame, (H, W)."""
+        return self.frames.shape[-2], self.frames.shape[-1]
+
+    def raw_dn(self) -> Tensor:
+        """The raw pixels again, NaN where invalid: `frame * gain + black`."""
+        black = self.black_level[..., None, None, None]
+        dn = self.frames * self.gain[..., None, None] + black
+        return dn.masked_fill(~self.valid, torch.nan)
+
+    def batched(self) -> Burst:
+        """The same burst as a batch of one; a batch is returned as it is."""
+        return self if self.frames.ndim == 4 else stack([self])
+
+    def select(self, index: Sequence[int]) -> Burst:
+        """The burst of the frames `index`, in that order; the first becomes the reference."""
+        order = list(index)
+        return dataclasses.replace(
+            self,
+            frames=self.frames[..., order, :, :],
+            valid=self.valid[..., order, :, :],
+            exposure=self.exposure[..., order],
+            names=tuple(self.names[i] for i in order),
+        )
+
+    def split_reference(self) -> tuple[Burst, Burst]:
+        """(frames 1 to N-1, the reference alone): the one place where v_1 leaves the input."""
+        require(
+            self.count > 1, "at least 2 frames", self.count, "a reference needs frames beside it"
+        )
+        return self.select(range(1, self.count)), self.select([0])
+
+    def to(self, device: torch.device | str) -> Burst:
+        """The same burst on another device."""
+        return dataclasses.replace(
+            self,
+            frames=self.frames.to(device),
+            valid=self.valid.to(device),
+        )
+
+
+def stack(bursts: Sequence[Burst]) -> Burst:
+    """Bursts of one size and frame count as one batch; georeference, names, notes of the first."""
+    shapes = {tuple(burst.frames.shape) for burst in bursts}
+    require(
+        len(shapes) == 1 and len(next(iter(shapes))) == 3,
+        "single bursts of one shape",
+        sorted(shapes),
+        "batch only bursts of the same frame count and size",
+        UsageError,
+    )
+    laws = [burst.noise for burst in bursts]
+    known = [law for law in laws if law is not None]
+    require(
+        len(known) in (0, len(laws)),
+        "a noise law in all bursts of a batch or in none",
+        f"{len(known)} of {len(laws)}",
+        "batch them apart",
+        UsageError,
+    )
+    return Burst(
+        frames=torch.stack([burst.frames for burst in bursts]),
+        exposure=torch.stack([burst.exposure for burst in bursts]),
+        white_level=torch.stack([burst.white_level for burst in bursts]),
+        black_level=torch.stack([burst.black_level for burst in bursts]),
+        noise=NoiseLaw(
+            torch.stack([law.a for law in known]),
+            torch.stack([law.b for law in known]),
+        )
+        if known
+        else None,
+        valid=torch.stack([burst.valid for burst in bursts]),
+        georef=bursts[0].georef,
+        names=bursts[0].names,
+        notes=bursts[0].notes,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """What is believed of the high-resolution image: mean and per-pixel variance.
+
+    mean: (..., s*H, s*W) normalised radiance, NaN where nothing is known.
+    var: same shape, not negative; None where a method has no error bar.
+    """
+
+    mean: Tensor
+    var: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.var is not None:
+            check_shape("var", self.var, tuple(self.mean.shape))
+
+
+@dataclass(frozen=True, eq=False)
+class Simulated:
+    """A burst with what only a simulator knows, kept apart so that no method sees it.
+
+    truth: (..., s*H, s*W) normalised radiance.
+    flow_px: (..., N, 2) for translations or (..., N, 2, H, W), frame to reference, low-res px.
+    """
+
+    burst: Burst
+    truth: Tensor
+    flow_px: Tensor | None = None
+
+    @property
+    def scale(self) -> int:
+        """The zoom from a frame to the truth."""
+        (height, width), (tall, wide) = self.burst.shape, self.truth.shape[-2:]
+        require(
+            tall % height == 0 and tall // height == wide / width,
+            "a truth whose size is a whole multiple of the frames'",
+            f"truth {tall}x{wide}, frames {height}x{width}",
+            "crop the truth to scale times the frame size",
+        )
+        return tall // height
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """What is delivered: image, error bar and number of observations, on the HR grid.
+
+    mean, std: (s*H, s*W) float32 in raw DN of the reference frame, NaN where nothing is known.
+    samples: effective number of observations of each pixel. provenance: how it was made.
+    """
+
+    mean: np.ndarray
+    std: np.ndarray
+    samples: np.ndarray
+    scale: int
+    georef: GeoRef | None = None
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "std", "samples"):
+            array = np.asarray(getattr(self, name), dtype=np.float32)
+            require(
+                array.ndim == 2 and array.shape == np.shape(self.mean),
+                f"{name} of the shape of mean, {np.shape(self.mean)}",
+                array.shape,
+                "give three images of one size",
+                BurstError,
+            )
+            _set(self, **{name: array})

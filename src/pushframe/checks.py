@@ -1,0 +1,92 @@
+"""Where shapes and values are checked, each failure in the words of the user's data."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .errors import BurstError, PushframeError, UsageError
+
+SCALES = (2, 3, 4)
+
+
+def require(
+    ok: bool, expected: str, got: object, do: str, error: type[PushframeError] = BurstError
+) -> None:
+    """Raise `error` in the house form (expected, got, what to do) unless `ok`."""
+    if not ok:
+        raise error(f"expected {expected}, got {got}: {do}")
+
+
+def check_scale(scale: int) -> int:
+    """The zoom factor: an integer from 2 to 4."""
+    require(
+        isinstance(scale, int) and scale in SCALES,
+        f"a scale of {', '.join(map(str, SCALES))}",
+        scale,
+        "choose one of them",
+        UsageError,
+    )
+    return scale
+
+
+def check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    """`tensor` has exactly `shape`."""
+    require(
+        tuple(tensor.shape) == tuple(shape),
+        f"{name} of shape {tuple(shape)}",
+        tuple(tensor.shape),
+        f"give one {name} value for each entry of that shape",
+    )
+
+
+def frame_label(index: int, name: str) -> str:
+    """How messages name a frame: by its place in the burst and, if it has one, by its file."""
+    return f"frame {index}" if name == f"frame {index}" else f"frame {index} ({name})"
+
+
+def check_frames(frames: Tensor, valid: Tensor, names: tuple[str, ...]) -> None:
+    """Each frame (N, H, W) has valid pixels, none infinite, and not all the same value."""
+    for index, (frame, mask, name) in enumerate(zip(frames, valid, names, strict=True)):
+        where = frame_label(index, name)
+        require(
+            not bool(torch.isinf(frame).any()),
+            f"finite values in {where}",
+            f"{int(torch.isinf(frame).sum())} infinite pixels",
+            "mark bad pixels as NaN or in the valid mask",
+        )
+        require(
+            bool(mask.any()),
+            f"valid pixels in {where}",
+            "none: every pixel is NaN or masked",
+            "leave this frame out of the burst",
+        )
+        seen = frame[mask]
+        require(
+            seen.numel() == 1 or bool(seen.max() > seen.min()),
+            f"an image in {where}",
+            f"the constant {float(seen[0]):g}",
+            "leave this frame out of the burst",
+        )
+
+
+def check_exposure(exposure: Tensor, names: tuple[str, ...]) -> None:
+    """Each exposure (N,) is finite and positive."""
+    for index, (value, name) in enumerate(zip(exposure.tolist(), names, strict=True)):
+        require(
+            value > 0 and value != float("inf"),
+            f"a positive, finite exposure for {frame_label(index, name)}",
+            f"{value:g}",
+            "correct `exposure`",
+        )
+
+
+def check_positive(name: str, value: Tensor, *, zero_allowed: bool = False) -> None:
+    """Every entry of `value` is finite and positive (or zero, where that is allowed)."""
+    low = bool((value >= 0).all()) if zero_allowed else bool((value > 0).all())
+    require(
+        low and bool(torch.isfinite(value).all()),
+        f"{name} {'not negative' if zero_allowed else 'above zero'} and finite",
+        value.tolist(),
+        f"correct `{name}`",
+    )

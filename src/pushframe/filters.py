@@ -1,0 +1,25 @@
+"""Low-pass filters shared by noise estimation, registration and simulation."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def gaussian_taps(sigma_px: float, like: Tensor) -> Tensor:
+    """A normalised Gaussian of odd length, cut at 5 sigma."""
+    radius = max(1, int(5 * sigma_px + 0.5))
+    offset = torch.arange(-radius, radius + 1, device=like.device, dtype=like.dtype)
+    taps = torch.exp(-0.5 * (offset / sigma_px) ** 2)
+    return taps / taps.sum()
+
+
+def gaussian_blur(image: Tensor, sigma_px: float) -> Tensor:
+    """Separable Gaussian low-pass of (B, N, H, W), edge values repeated beyond the border."""
+    taps = gaussian_taps(sigma_px, image)
+    radius = len(taps) // 2
+    flat = image.flatten(0, 1)[:, None]
+    flat = F.pad(flat, (radius, radius, radius, radius), mode="replicate")
+    flat = F.conv2d(F.conv2d(flat, taps[None, None, :, None]), taps[None, None, None, :])
+    return flat[:, 0].unflatten(0, image.shape[:2])
