@@ -1,0 +1,96 @@
+"""Typed dataclasses from TOML files and `key=value` overrides; what does not fit is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .errors import FileError, UsageError
+
+T = TypeVar("T")
+
+
+def load_config(base: T, path: Path | None = None, overrides: Sequence[str] = ()) -> T:
+    """`base` with the values of a TOML file, then of `a.b=c` overrides, put in its place."""
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(path.read_text())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise FileError(
+                f"expected a TOML file, got {path} ({error}): correct or replace it"
+            ) from error
+    config = _merge(base, values, "")
+    for override in overrides:
+        key, sign, text = override.partition("=")
+        if not sign:
+            raise UsageError(f"expected key=value, got {override!r}: write for example frames=8")
+        nested: Any = _parse(text.strip())
+        for part in reversed(key.strip().split(".")):
+            nested = {part: nested}
+        config = _merge(config, nested, "")
+    return config
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """What to do about an unknown name: the nearest known one, or the list of them."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(sorted(known))}"
+
+
+def _merge(base: Any, values: Mapping[str, Any], prefix: str) -> Any:
+    hints = typing.get_type_hints(type(base))
+    known = [field.name for field in dataclasses.fields(base)]
+    changes = {}
+    for name, value in values.items():
+        full = f"{prefix}{name}"
+        if name not in known:
+            raise UsageError(f"expected a known option, got {full!r}: {suggestion(name, known)}")
+        current = getattr(base, name)
+        if dataclasses.is_dataclass(current) and isinstance(value, Mapping):
+            changes[name] = _merge(current, value, f"{full}.")
+        else:
+            changes[name] = _fit(value, hints[name], full)
+    return dataclasses.replace(base, **changes)
+
+
+def _fit(value: Any, hint: Any, name: str) -> Any:
+    """`value` as the type `hint`, or an error that names the option."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        if value in arguments:
+            return value
+    elif origin in (typing.Union, types.UnionType):
+        for choice in arguments:
+            try:
+                return None if choice is type(None) and value is None else _fit(value, choice, name)
+            except UsageError:
+                continue
+    elif origin is tuple and isinstance(value, list | tuple):
+        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else list(arguments)
+        if len(kinds) == len(value):
+            return tuple(_fit(item, kind, name) for item, kind in zip(value, kinds, strict=True))
+    elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    elif hint in (int, bool, str) and type(value) is hint:
+        return value
+    wanted = " or ".join(map(repr, arguments)) if origin is typing.Literal else _spell(hint)
+    raise UsageError(f"expected {name} to be {wanted}, got {value!r}: correct that value")
+
+
+def _spell(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
+
+
+def _parse(text: str) -> Any:
+    """A TOML value; a bare word is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

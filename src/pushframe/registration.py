@@ -1,0 +1,101 @@
+"""Where each frame lies against the reference: phase correlation, then Lucas-Kanade."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .burst import Burst
+from .filters import gaussian_blur
+from .geometry import pixel_grid, sample_at
+
+
+def register(burst: Burst) -> Tensor:
+    """Translations from each frame to the reference, (B, N, 2) low-res px; the first is zero.
+
+    Convention: `frame(x) = reference(x + flow)`.
+    """
+    return lucas_kanade(burst, phase_correlation(burst))
+
+
+def phase_correlation(burst: Burst, reach_px: int | None = None) -> Tensor:
+    """Whole-pixel translations that maximise the phase correlation with the reference, (B, N, 2).
+
+    reach_px: the largest shift considered along each axis; half the frame by default.
+    """
+    height, width = burst.shape
+    window = torch.outer(
+        *(torch.hann_window(size, periodic=False).to(burst.frames) for size in burst.shape)
+    )
+    spectrum = torch.fft.rfft2(_flattened(burst) * window)
+    cross = spectrum[:, :1] * spectrum.conj()  # peak at the shift from frame to reference
+    peak = torch.fft.irfft2(cross / cross.abs().clamp(min=1e-20), s=(height, width))
+    if reach_px is not None:
+        far_y = torch.fft.fftfreq(height, 1 / height).abs().to(peak) > reach_px
+        far_x = torch.fft.fftfreq(width, 1 / width).abs().to(peak) > reach_px
+        peak = peak.masked_fill(far_y[:, None] | far_x, -torch.inf)
+    best = peak.flatten(2).argmax(-1)
+    row, column = best // width, best % width
+    shift = torch.stack([_wrap(row, height), _wrap(column, width)], -1).to(burst.frames)
+    return shift - shift[:, :1]
+
+
+def lucas_kanade(
+    burst: Burst, start_px: Tensor, sigma_px: float = 1.0, steps: int = 8, border_px: int = 4
+) -> Tensor:
+    """Sub-pixel translations by Gauss-Newton on `frame(x) = gain * reference(x + flow)`.
+
+    start_px: (B, N, 2) translations to begin from. Both images are low-passed (sigma_px), since
+    their aliases do not move with the scene. The gain absorbs an inexact exposure.
+    """
+    batch, count, *shape = burst.frames.shape
+    smooth = gaussian_blur(_flattened(burst), sigma_px)
+    grid = pixel_grid((shape[0], shape[1]), smooth)
+    frame = smooth.flatten(0, 1)
+    flow = start_px.flatten(0, 1)
+    gain = torch.ones_like(flow[:, :1])
+    reference = torch.stack([smooth[:, 0], *_gradient(smooth[:, 0])], 1)
+    reference = reference.repeat_interleave(count, 0)
+    seen = burst.valid.to(smooth).flatten(0, 1)
+    seen_reference = burst.valid[:, :1].to(smooth).repeat_interleave(count, 0)
+    limit = grid.new_tensor(shape)[:, None, None] - 1 - border_px
+    for _ in range(steps):
+        position = grid + flow[..., None, None]
+        value, down, right = sample_at(reference, position).unbind(1)
+        inside = ((position >= border_px) & (position <= limit)).all(1)
+        inside = inside & (sample_at(seen_reference, position, "bilinear")[:, 0] > 0.999)
+        weight = (inside * seen).flatten(1)[..., None]
+        residual = (frame - gain[..., None] * value).flatten(1)[..., None]
+        scale = gain[..., None]
+        columns = torch.stack([scale * down, scale * right, value], -1).flatten(1, 2)
+        normal = columns.mT @ (weight * columns)
+        ridge = 1e-6 * normal.diagonal(dim1=-2, dim2=-1).clamp(min=1e-12)
+        change = torch.linalg.solve(
+            normal + torch.diag_embed(ridge), columns.mT @ (weight * residual)
+        )[..., 0]
+        flow = flow + change[:, :2].clamp(-0.5, 0.5)
+        gain = (gain + change[:, 2:]).clamp(0.5, 2.0)
+    return flow.unflatten(0, (batch, count)) * _moving(count, flow)
+
+
+def _flattened(burst: Burst) -> Tensor:
+    """Frames less their mean over valid pixels, zero where invalid, (B, N, H, W)."""
+    valid = burst.valid.to(burst.frames)
+    total = valid.sum((-1, -2), keepdim=True).clamp(min=1)
+    mean = (burst.frames * valid).sum((-1, -2), keepdim=True) / total
+    return (burst.frames - mean) * valid
+
+
+def _gradient(image: Tensor) -> tuple[Tensor, Tensor]:
+    """Central differences (d/dy, d/dx) of (B, H, W)."""
+    down, right = torch.gradient(image, dim=(-2, -1))
+    return down, right
+
+
+def _wrap(index: Tensor, size: int) -> Tensor:
+    return torch.where(index > size // 2, index - size, index)
+
+
+def _moving(count: int, like: Tensor) -> Tensor:
+    """1 for every frame but the reference, which defines the grid, (N, 1)."""
+    return torch.arange(count, device=like.device).clamp(max=1).to(like)[:, None]
