@@ -2,8 +2,8 @@
 
 from .burst import Burst, GeoRef, NoiseLaw, Posterior, Product, Simulated
 from .errors import PushframeError
-
-__version__ = "0.1.0"
+from .infer import super_resolve
+from .version import __version__
 
 __all__ = [
     "Burst",
@@ -14,4 +14,5 @@ __all__ = [
     "PushframeError",
     "Simulated",
     "__version__",
+    "super_resolve",
 ]

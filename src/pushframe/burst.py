@@ -264,6 +264,10 @@ class Posterior:
         if self.var is not None:
             check_shape("var", self.var, tuple(self.mean.shape))
 
+    def __getitem__(self, index: int) -> Posterior:
+        """One entry of a batch."""
+        return Posterior(self.mean[index], None if self.var is None else self.var[index])
+
 
 @dataclass(frozen=True, eq=False)
 class Simulated:

@@ -55,7 +55,7 @@ def sinc_taps(fraction: Tensor) -> Tensor:
     tap = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=fraction.device)
     distance = fraction[..., None] - tap.to(fraction)
     window = torch.special.i0(
-        KAISER_BETA * (1 - (distance / HALF_WIDTH) ** 2).clamp(min=0).sqrt()
+        KAISER_BETA * (1 - (distance / HALF_WIDTH) ** 2).clamp(min=1e-12).sqrt()
     ) / torch.special.i0(torch.tensor(KAISER_BETA, dtype=fraction.dtype))
     taps = torch.sinc(distance) * window
     return taps / taps.sum(-1, keepdim=True)

@@ -1,0 +1,52 @@
+"""One command, `pushframe`, with a subcommand for each thing a user does."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from ..errors import PushframeError
+from ..version import __version__
+from . import demo, evaluate, info, simulate, validate
+from .console import fail
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Bursts of satellite frames to one image of twice the resolution, "
+    "with an error bar for every pixel.",
+    epilog="Exit codes: 0 good, 1 checked and not good, 2 wrong use or input.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for module in (demo, simulate, evaluate, info, validate):
+    app.command(module.__name__.rpartition(".")[2])(module.command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"pushframe {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line on stderr and exit code 2."""
+    try:
+        app(prog_name="pushframe")
+    except PushframeError as error:
+        fail(str(error))
+        sys.exit(2)
+    except KeyboardInterrupt:
+        fail("stopped by the user; nothing half-written was left")
+        sys.exit(130)

@@ -1,0 +1,122 @@
+"""`pushframe info`: what a file holds, or what this installation can do."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+from rich.markup import escape
+
+from ..burst import Burst, GeoRef
+from ..errors import FileError
+from ..io import is_burst, read_burst, read_image, read_product
+from ..methods import METHODS
+from ..simulate import PRESETS
+from ..version import __version__
+from .console import JSON_OPTION, out, print_json
+
+OPTIONAL = ("rasterio", "tifffile", "matplotlib", "PIL", "jinja2")
+
+
+def command(
+    path: Path | None = typer.Argument(
+        None, help="A burst, a product or an image; nothing for the installation itself."
+    ),
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Describe a burst, a product or an image; without an argument, this installation.
+
+    Examples:
+
+      pushframe info
+
+      pushframe info burst.npz
+
+      pushframe info product.tif --json
+    """
+    facts = describe_installation() if path is None else describe(path)
+    if as_json:
+        print_json(facts)
+        return
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        out.print(f"[bold]{name:<{width}}[/]  {escape(text)}", highlight=False)
+
+
+def describe_installation() -> dict[str, Any]:
+    """Versions, device, presets and methods."""
+    import torch
+
+    return {
+        "pushframe": __version__,
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "presets": list(PRESETS),
+        "methods": list(METHODS),
+        "optional packages": [n for n in OPTIONAL if importlib.util.find_spec(n)],
+    }
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """The facts of one file or folder, by what it is."""
+    if not path.exists():
+        raise FileError(f"expected a burst, a product or an image, got {path}: no such file")
+    if is_burst(path):
+        return describe_burst(read_burst(path))
+    try:
+        product = read_product(path)
+    except FileError:
+        image = read_image(path)
+        low, middle, high = np.nanpercentile(image, [0.5, 50, 99.5]).tolist()
+        return {
+            "kind": "image",
+            "size": f"{image.shape[0]}x{image.shape[1]}",
+            "DN at 0.5, 50, 99.5%": [round(low, 1), round(middle, 1), round(high, 1)],
+            "invalid pixels": f"{np.isnan(image).mean():.2%}",
+        }
+    facts: dict[str, Any] = {
+        "kind": "product",
+        "size": f"{product.mean.shape[0]}x{product.mean.shape[1]}",
+        "scale": product.scale,
+        "median of mean": f"{np.nanmedian(product.mean):.1f} DN",
+        "median of samples": f"{np.nanmedian(product.samples):.2f}",
+        "georeference": _spell(product.georef),
+        **product.provenance,
+    }
+    if np.isfinite(product.std).any():
+        facts["median of std"] = f"{np.nanmedian(product.std):.2f} DN"
+    return facts
+
+
+def describe_burst(burst: Burst) -> dict[str, Any]:
+    """What is known of a burst."""
+    law = burst.noise
+    return {
+        "kind": "burst",
+        "frames": burst.count,
+        "size": f"{burst.shape[0]}x{burst.shape[1]}",
+        "reference": burst.names[0],
+        "exposure": [round(value, 4) for value in burst.exposure.tolist()],
+        "white level": round(float(burst.white_level), 3),
+        "black level": round(float(burst.black_level), 3),
+        "noise law": f"var = {float(law.a):g} * dn + {float(law.b):g}" if law else "unknown",
+        "valid pixels": f"{float(burst.valid.float().mean()):.2%}",
+        "georeference": _spell(burst.georef),
+        "notes": list(burst.notes),
+    }
+
+
+def _spell(georef: GeoRef | None) -> str:
+    if georef is None:
+        return "none"
+    parts = []
+    if georef.transform is not None:
+        name = (georef.crs or "no CRS").split('"')
+        parts.append(f"transform in {name[1] if len(name) > 1 else name[0]}")
+    if georef.rpc is not None:
+        parts.append("RPC")
+    return " and ".join(parts)

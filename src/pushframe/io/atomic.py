@@ -1,0 +1,88 @@
+"""Outputs that appear whole or not at all: written beside their place, then renamed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatch
+from pathlib import Path
+
+from ..errors import FileError
+from .guard import unwritable
+
+
+@contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """A path to write in place of `path`, which it replaces when the body ends without error.
+
+    The draft has the name of the target, in a hidden folder beside it. Missing parents are
+    created. OSError of the body becomes FileError: the body should only write. On error
+    nothing is left, and a file that was there stays as it was.
+    """
+    target = Path(os.path.realpath(path))
+    if os.path.exists(target) and not os.path.isfile(target):
+        got = "a folder" if os.path.isdir(target) else "a device"
+        raise FileError(f"{path}: expected a file to write, got {got}: choose another name")
+    with _workspace(target, path) as room:
+        yield room / target.name
+        os.replace(room / target.name, target)
+
+
+@contextmanager
+def atomic_folder(path: str | Path, owns: Sequence[str] = ()) -> Iterator[Path]:
+    """An empty folder to fill in place of `path`, which it replaces when the body ends well.
+
+    owns: name patterns of the files that an earlier run may have left in `path`. A folder that
+    holds anything else is not replaced: FileError. The exchange is two renames, so for an
+    instant the folder is absent, never partial.
+    """
+    target = Path(os.path.realpath(path))
+    _check_replaceable(target, path, owns)
+    with _workspace(target, path) as room:
+        draft, old = room / "new", room / "old"
+        draft.mkdir()
+        yield draft
+        if target.exists():
+            os.replace(target, old)
+        try:
+            os.replace(draft, target)
+        except OSError:
+            if old.exists():
+                os.replace(old, target)
+            raise
+
+
+def _check_replaceable(target: Path, path: str | Path, owns: Sequence[str]) -> None:
+    """FileError unless `target` is absent, empty, or holds only files that match `owns`."""
+    if not os.path.exists(target):
+        return
+    if not os.path.isdir(target):
+        raise FileError(f"{path}: expected a folder to write, got a file: choose another name")
+    for entry in sorted(target.iterdir()):
+        if not (entry.is_file() and any(fnmatch(entry.name, pattern) for pattern in owns)):
+            raise FileError(
+                f"{path}: expected a new or empty folder, got one that holds {entry.name}: "
+                "choose another name, or move what is in it"
+            )
+
+
+@contextmanager
+def _workspace(target: Path, path: str | Path) -> Iterator[Path]:
+    """A hidden folder beside `target`, removed at the end with all that is still in it."""
+    room = target.parent / f".pushframe-{secrets.token_hex(6)}"
+    missing = [parent for parent in target.parents if not os.path.exists(parent)]
+    try:
+        room.mkdir(parents=True)
+        yield room
+    except BaseException as error:
+        shutil.rmtree(room, ignore_errors=True)
+        for parent in missing:
+            with suppress(OSError):  # not made, or someone else's file is in it by now
+                parent.rmdir()
+        if isinstance(error, OSError):
+            raise unwritable(path, error) from error
+        raise
+    shutil.rmtree(room, ignore_errors=True)

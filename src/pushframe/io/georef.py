@@ -1,0 +1,82 @@
+"""A georeference as rasterio holds it, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..burst import GeoRef
+from ..checks import require
+
+
+def georef_of(source: Any) -> GeoRef | None:
+    """The georeference of an open rasterio dataset: CRS, transform and RPC; None without any.
+
+    An identity transform without CRS is what GDAL reports where there is none.
+    """
+    crs = source.crs.to_wkt() if source.crs else None
+    transform = tuple(source.transform)[:6]
+    placed = crs is not None or transform != (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+    rpc = None if source.rpcs is None else _rpc_numbers(source.rpcs.to_gdal())
+    if not placed and rpc is None:
+        return None
+    return GeoRef(crs, transform if placed else None, rpc)
+
+
+def _rpc_numbers(strings: Mapping[str, str]) -> dict[str, float | tuple[float, ...]]:
+    """GDAL's RPC strings as numbers; an error of -1 stands for unknown and is left out."""
+    rpc: dict[str, float | tuple[float, ...]] = {}
+    for key, text in strings.items():
+        values = tuple(float(word) for word in text.split())
+        if not (key.startswith("ERR_") and values == (-1.0,)):
+            rpc[key] = values if key.endswith("_COEFF") else values[0]
+    return rpc
+
+
+def profile_of(georef: GeoRef | None) -> dict[str, Any]:
+    """The keywords for rasterio.open(..., "w") that carry CRS, transform and RPC."""
+    from rasterio.crs import CRS
+    from rasterio.rpc import RPC
+    from rasterio.transform import Affine
+
+    profile: dict[str, Any] = {}
+    if georef is None:
+        return profile
+    if georef.crs is not None:
+        profile["crs"] = CRS.from_wkt(georef.crs)
+    if georef.transform is not None:
+        profile["transform"] = Affine(*georef.transform)
+    if georef.rpc is not None:
+        strings = {
+            key: " ".join(repr(float(number)) for number in value)
+            if isinstance(value, tuple | list)
+            else repr(float(value))
+            for key, value in georef.rpc.items()
+        }
+        profile["rpcs"] = RPC.from_gdal(strings)
+    return profile
+
+
+def georef_to_json(georef: GeoRef) -> str:
+    """The georeference as a JSON object of crs, transform and rpc."""
+    rpc = None if georef.rpc is None else dict(georef.rpc)
+    return json.dumps({"crs": georef.crs, "transform": georef.transform, "rpc": rpc})
+
+
+def georef_from_json(text: str) -> GeoRef:
+    """The georeference from JSON, the inverse of `georef_to_json`."""
+    try:
+        table = json.loads(text)
+    except ValueError:
+        table = None
+    require(
+        isinstance(table, dict) and set(table) <= {"crs", "transform", "rpc"},
+        "georef as a JSON object of crs, transform and rpc",
+        repr(text)[:60],
+        "correct `georef`",
+    )
+    transform, rpc = table.get("transform"), table.get("rpc")
+    if rpc is not None:
+        rpc = {key: tuple(v) if isinstance(v, list) else float(v) for key, v in rpc.items()}
+    return GeoRef(table.get("crs"), None if transform is None else tuple(transform), rpc)

@@ -1,0 +1,115 @@
+"""A burst in one .npz file."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..burst import Burst
+from ..checks import require
+from ..errors import FileError
+from .atomic import atomic_path
+from .contents import KEYS, SCALARS, Contents, check_keys, exposures, number, numbers, to_float32
+from .georef import georef_from_json, georef_to_json
+from .guard import decoding, need_file
+
+NPZ_KEYS = (*KEYS, "georef")
+
+
+def load_npz(path: Path, known: tuple[str, ...], skip: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The arrays of an .npz by key, each key among `known`, those of `skip` left unread."""
+    need_file(path)
+    arrays = {}
+    with decoding(path, "an .npz archive of plain arrays"):
+        if not zipfile.is_zipfile(path):
+            raise FileError(
+                f"{path}: expected an .npz archive, got a file that is not one or is truncated: "
+                "write it with numpy.savez, or copy it again"
+            )
+        with np.load(path, allow_pickle=False) as archive:
+            check_keys(archive.files, known)
+            for key in archive.files:
+                if key not in skip:
+                    arrays[key] = archive[key]
+                    if not isinstance(arrays[key], np.ndarray):
+                        raise ValueError(f"'{key}' is not an array")
+    return arrays
+
+
+def read_npz(path: Path, truth: bool) -> Contents:
+    """The contents of a burst .npz; truth and flows are left unread unless `truth`."""
+    table = load_npz(path, NPZ_KEYS, () if truth else ("truth", "flow_px"))
+    require("frames" in table, "the key `frames`", sorted(table), "save frames (N, H, W) in it")
+    frames = to_float32(numbers("frames", table["frames"]))
+    require(
+        frames.ndim == 3 and frames.size > 0,
+        "frames of shape (N, H, W)",
+        frames.shape,
+        "stack single-band frames of one size",
+    )
+    count = len(frames)
+    return Contents(
+        path=path,
+        frames=frames,
+        names=tuple(f"frame {index}" for index in range(count)),
+        exposure=exposures(
+            table.get("exposure"), count, "save exposure = [...] in it, one for each frame"
+        ),
+        scalars={key: number(key, table[key]) for key in SCALARS if key in table},
+        valid=_valid(table["valid"], frames.shape) if "valid" in table else None,
+        reference=int(number("reference", table.get("reference", 0), kinds="ui")),
+        georef=georef_from_json(str(table["georef"])) if "georef" in table else None,
+        notes=tuple(map(str, np.atleast_1d(table.get("notes", ())))),
+        truth=numbers("truth", table["truth"]) if "truth" in table else None,
+        flow_px=numbers("flow_px", table["flow_px"]) if "flow_px" in table else None,
+    )
+
+
+def _valid(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The mask (N, H, W), non-zero where valid; (H, W) holds for all frames."""
+    numbers("valid", mask, kinds="bui")
+    require(
+        mask.shape in (shape, shape[1:]),
+        f"valid of shape {shape} or {shape[1:]}",
+        mask.shape,
+        "correct `valid`",
+    )
+    return np.ascontiguousarray(np.broadcast_to(mask != 0, shape))
+
+
+def burst_fields(burst: Burst) -> dict[str, Any]:
+    """The keys of a burst besides its pixels, ready for an .npz or a side-car."""
+    fields: dict[str, Any] = {
+        "exposure": [float(value) for value in burst.exposure],
+        "white_level": float(burst.white_level),
+        "black_level": float(burst.black_level),
+    }
+    if burst.noise is not None:
+        fields |= {"noise_a": float(burst.noise.a), "noise_b": float(burst.noise.b)}
+    if burst.notes:
+        fields["notes"] = list(burst.notes)
+    return fields
+
+
+def write_npz(
+    burst: Burst, path: Path, truth_dn: np.ndarray | None, flow_px: np.ndarray | None
+) -> None:
+    """Write a burst as .npz: frames as float32 raw DN, NaN where invalid."""
+    arrays: dict[str, Any] = {"frames": burst.raw_dn().cpu().numpy(), **burst_fields(burst)}
+    if burst.georef is not None:
+        arrays["georef"] = georef_to_json(burst.georef)
+    if truth_dn is not None:
+        arrays["truth"] = truth_dn
+    if flow_px is not None:
+        arrays["flow_px"] = flow_px
+    save_npz(path, arrays)
+
+
+def save_npz(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays by key to an .npz that appears whole or not at all."""
+    with atomic_path(path) as draft:
+        np.savez(draft, **arrays)

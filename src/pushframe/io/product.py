@@ -1,0 +1,137 @@
+"""The product on disk: a Cloud-Optimised GeoTIFF of mean, std and samples, or an .npz."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..burst import Product
+from ..checks import require
+from ..errors import BurstError, FileError, UsageError
+from .atomic import atomic_path
+from .contents import number
+from .georef import georef_from_json, georef_of, georef_to_json, profile_of
+from .guard import decoding, encoding, naming, need_file
+from .npz import load_npz, save_npz
+from .raster import float_profile, gdal
+from .sidecar import TIFF
+
+BANDS = ("mean", "std", "samples")
+UNITS = ("DN", "DN", "1")
+NAMESPACE = "PUSHFRAME"
+SCALE_TAG = "product_scale"
+COG = {
+    "driver": "COG",
+    "compress": "ZSTD",
+    "predictor": "FLOATING_POINT",
+    "blocksize": 512,
+    "overview_resampling": "AVERAGE",
+    "copy_src_mdd": "YES",  # otherwise the tags of our namespace are dropped
+}
+
+
+def write_product(product: Product, path: str | Path) -> None:
+    """Write a product by suffix: .tif a Cloud-Optimised GeoTIFF, .npz the same arrays."""
+    path = Path(path)
+    if path.suffix.lower() in TIFF:
+        _write_cog(product, path)
+    elif path.suffix.lower() == ".npz":
+        _write_npz(product, path)
+    else:
+        raise UsageError(f"{path}: expected .tif or .npz, got '{path.suffix}': change the suffix")
+
+
+def read_product(path: str | Path) -> Product:
+    """Read back what `write_product` wrote."""
+    path = Path(path)
+    if path.suffix.lower() not in (*TIFF, ".npz"):
+        if not path.exists():
+            raise FileError(f"{path}: expected a product, got nothing there: correct the path")
+        raise UsageError(f"{path}: expected .tif or .npz, got '{path.suffix}': name a product")
+    with naming(path):
+        return _read_npz(path) if path.suffix.lower() == ".npz" else _read_cog(path)
+
+
+def _write_cog(product: Product, path: Path) -> None:
+    """The GeoTIFF: three float32 bands with units, NaN nodata, overviews and provenance."""
+    tags = {**_tags_of(product.provenance), SCALE_TAG: str(product.scale)}
+    with gdal() as rasterio, atomic_path(path) as draft, encoding(path):
+        profile = float_profile(product.mean.shape, 3) | COG | profile_of(product.georef)
+        with rasterio.open(draft, "w", **profile) as sink:
+            for band, name in enumerate(BANDS, start=1):
+                sink.write(getattr(product, name), band)
+            sink.descriptions, sink.units = BANDS, UNITS
+            sink.update_tags(ns=NAMESPACE, **tags)
+
+
+def _tags_of(provenance: Mapping[str, str]) -> dict[str, str]:
+    """Provenance as GeoTIFF tags: plain names that differ in more than case, texts as they are.
+
+    GDAL drops empty texts and blanks at the ends: such texts are quoted as JSON.
+    """
+    taken = {"ns", "bidx", SCALE_TAG}
+    for key, value in provenance.items():
+        require(
+            isinstance(key, str)
+            and isinstance(value, str)
+            and re.fullmatch(r"[A-Za-z0-9_.-]+", key) is not None
+            and key.lower() not in taken,
+            "provenance of texts under distinct names of letters, digits, '_', '.', '-'",
+            f"{key!r}: {value!r}"[:60],
+            "rename it",
+            UsageError,
+        )
+        taken.add(key.lower())
+    return {
+        key: text if text and text == text.strip() and text[0] != '"' and text.isprintable()
+        else json.dumps(text)
+        for key, text in provenance.items()
+    }  # fmt: skip
+
+
+def _provenance_of(tags: Mapping[str, str]) -> dict[str, str]:
+    """The provenance again, the inverse of `_tags_of`."""
+    return {key: json.loads(text) if text[:1] == '"' else text for key, text in tags.items()}
+
+
+def _read_cog(path: Path) -> Product:
+    """The product from its GeoTIFF; BurstError for a TIFF that is none."""
+    need_file(path)
+    with (
+        gdal() as rasterio,
+        decoding(path, "a TIFF image"),
+        rasterio.open(path, driver="GTiff") as source,
+    ):
+        tags: dict[str, Any] = source.tags(ns=NAMESPACE)
+        scale = tags.pop(SCALE_TAG, "")
+        if tuple(source.descriptions) != BANDS or not scale.isdigit():
+            raise BurstError(
+                f"{path}: expected a product with the bands {', '.join(BANDS)}, "
+                f"got {source.count} bands that are not: name a file of write_product"
+            )
+        mean, std, samples = source.read()
+        return Product(mean, std, samples, int(scale), georef_of(source), _provenance_of(tags))
+
+
+def _write_npz(product: Product, path: Path) -> None:
+    """The arrays of the product, its georeference and provenance as JSON."""
+    arrays: dict[str, Any] = {name: getattr(product, name) for name in BANDS}
+    arrays |= {"scale": product.scale, "provenance": json.dumps(dict(product.provenance))}
+    if product.georef is not None:
+        arrays["georef"] = georef_to_json(product.georef)
+    save_npz(path, arrays)
+
+
+def _read_npz(path: Path) -> Product:
+    """The product from its .npz; BurstError where a key is missing."""
+    table = load_npz(path, (*BANDS, "scale", "provenance", "georef"))
+    missing = [key for key in (*BANDS, "scale") if key not in table]
+    require(not missing, f"the keys {', '.join(BANDS)}, scale", f"no {missing}", "save them")
+    with decoding(path, "provenance as a JSON object"):
+        provenance = dict(json.loads(str(table.get("provenance", "{}"))))
+    georef = georef_from_json(str(table["georef"])) if "georef" in table else None
+    scale = int(number("scale", table["scale"], kinds="ui"))
+    return Product(table["mean"], table["std"], table["samples"], scale, georef, provenance)

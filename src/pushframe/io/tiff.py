@@ -1,0 +1,198 @@
+"""A burst in TIFF: a folder of single-band frames, or the bands or pages of one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..burst import Burst
+from ..checks import frame_label, require
+from ..errors import BurstError
+from ..geometry import upscale_georef
+from .atomic import atomic_folder, atomic_path
+from .contents import SCALARS, Contents, exposures, number, numbers
+from .guard import decoding, naming, need_file
+from .npz import burst_fields
+from .raster import Layer, read_layers, write_layers
+from .sidecar import NAME, Sidecar, find_sidecar, sidecar_text, strings
+
+OWN_FILES = (NAME, "frame_*.tif", "truth.tif", "flow_px.npy")
+
+
+def read_tiff(path: Path, truth: bool) -> Contents:
+    """The contents of a burst in TIFF; truth and flows are left unread unless `truth`."""
+    side = find_sidecar(path)
+    table = side.table
+    do = f"write {side.home} with exposure = [...], one for each frame"
+    with naming(side.home if table else path):
+        if side.stack is None:
+            # before the pixels: a folder without side-car should fail at once
+            exposure = exposures(table.get("exposure"), len(side.frames), do)
+            layers = [_single(side.file(name), i) for i, name in enumerate(side.frames)]
+            names = side.frames
+        else:
+            layers = read_layers(side.file(side.stack))
+            exposure = exposures(table.get("exposure"), len(layers), do)
+            names = tuple(layer.name for layer in layers)
+        _check_alike(layers, names)
+        reference = _reference(table.get("reference", 0), names)
+        return Contents(
+            path=path,
+            frames=np.stack([layer.pixels for layer in layers]),
+            names=names,
+            exposure=exposure,
+            scalars={key: number(key, table[key]) for key in SCALARS if key in table},
+            valid=_masks(side, layers) if "valid" in table else None,
+            reference=reference,
+            georef=layers[reference].georef if 0 <= reference < len(layers) else None,
+            notes=tuple(strings("notes", table.get("notes", []))),
+            truth=_truth(side) if truth and "truth" in table else None,
+            flow_px=_flow(side) if truth and "flow_px" in table else None,
+        )
+
+
+def _single(path: Path, frame: int | None) -> Layer:
+    """The only band of a file; BurstError where there are more."""
+    layers = read_layers(path, frame)
+    if len(layers) != 1:
+        where = str(path) if frame is None else frame_label(frame, str(path))
+        raise BurstError(
+            f"{where}: expected one band, got {len(layers)}: extract the band to use, "
+            f'or read them all as frames with frames = "{path.name}" in {NAME}'
+        )
+    return layers[0]
+
+
+def _check_alike(layers: Sequence[Layer], names: Sequence[str]) -> None:
+    """All frames have the size and the dtype of the first."""
+    first = layers[0]
+    for index, layer in enumerate(layers):
+        for what, here, there in (
+            ("size", _size(first.pixels), _size(layer.pixels)),
+            ("dtype", first.dtype, layer.dtype),
+        ):
+            require(
+                here == there,
+                f"frames of one {what}",
+                f"{here} in {frame_label(0, names[0])} and "
+                f"{there} in {frame_label(index, names[index])}",
+                "crop or convert them alike",
+            )
+
+
+def _size(pixels: np.ndarray) -> str:
+    return "x".join(map(str, pixels.shape))
+
+
+def _reference(value: Any, names: Sequence[str]) -> int:
+    """The index of the reference frame, given as such or by the name of its file."""
+    if isinstance(value, str):
+        require(
+            value in names,
+            "a reference among the frames",
+            f"'{value}'",
+            f"choose one of {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}",
+        )
+        return list(names).index(value)
+    return int(number("reference", value, kinds="ui"))
+
+
+def _masks(side: Sidecar, frames: Sequence[Layer]) -> np.ndarray:
+    """The masks (N, H, W), non-zero where valid: one file for all frames, or one a frame."""
+    value, count = side.table["valid"], len(frames)
+    if isinstance(value, str):
+        masks = read_layers(side.file(value))
+    else:
+        files = [side.file(name) for name in strings("valid", value)]
+        masks = [_single(path, None) for path in files]
+    require(
+        len(masks) == count or (isinstance(value, str) and len(masks) == 1),
+        f"{count} masks, one for each frame, or one file for all",
+        f"{len(masks)}",
+        "correct `valid`",
+    )
+    for mask in masks:
+        require(
+            mask.pixels.shape == frames[0].pixels.shape,
+            f"a mask of the size of the frames, {_size(frames[0].pixels)}",
+            f"{_size(mask.pixels)} in {mask.name}",
+            "crop the mask like the frames",
+        )
+    stack = np.stack([(mask.pixels != 0) & ~np.isnan(mask.pixels) for mask in masks])
+    return np.ascontiguousarray(np.broadcast_to(stack, (count, *stack.shape[1:])))
+
+
+def _truth(side: Sidecar) -> np.ndarray:
+    """The truth in DN, from the file that the side-car names."""
+    name = side.table["truth"]
+    require(isinstance(name, str), "truth as the name of a TIFF", repr(name)[:60], "name it")
+    return _single(side.file(name), None).pixels
+
+
+def _flow(side: Sidecar) -> np.ndarray:
+    """The flows, from the side-car or from the .npy that it names."""
+    value = side.table["flow_px"]
+    if isinstance(value, str):
+        path = side.file(value)
+        need_file(path)
+        with decoding(path, "an .npy array"):
+            value = np.load(path, allow_pickle=False)
+    return numbers("flow_px", value)
+
+
+def write_folder(
+    burst: Burst, path: Path, truth_dn: np.ndarray | None, flow_px: np.ndarray | None
+) -> None:
+    """Write a folder of float32 TIFF frames with burst.toml."""
+    dn = burst.raw_dn().cpu().numpy()
+    digits = max(2, len(str(len(dn) - 1)))
+    names = [f"frame_{index:0{digits}d}.tif" for index in range(len(dn))]
+    with atomic_folder(path, OWN_FILES) as draft:
+        for name, frame in zip(names, dn, strict=True):
+            write_layers(draft / name, [frame], burst.georef, path)
+        _write_rest(burst, names, "", truth_dn, flow_px, lambda name: draft / name, path, NAME)
+
+
+def write_stack(
+    burst: Burst, path: Path, truth_dn: np.ndarray | None, flow_px: np.ndarray | None
+) -> None:
+    """Write one float32 TIFF with a band for each frame, and its side-car beside it."""
+    # The drafts are renamed last-in first-out, so the pixels come before what speaks of them.
+    with ExitStack() as drafts:
+
+        def place(name: str) -> Path:
+            return drafts.enter_context(atomic_path(path.with_name(name)))
+
+        _write_rest(
+            burst, path.name, f"{path.stem}_", truth_dn, flow_px, place, path, f"{path.stem}.toml"
+        )
+        write_layers(place(path.name), list(burst.raw_dn().cpu().numpy()), burst.georef, path)
+
+
+def _write_rest(
+    burst: Burst,
+    frames: str | list[str],
+    prefix: str,
+    truth_dn: np.ndarray | None,
+    flow_px: np.ndarray | None,
+    place: Callable[[str], Path],
+    target: Path,
+    sidecar: str,
+) -> None:
+    """Write truth, flows and side-car, each at `place(its name)`."""
+    fields: dict[str, Any] = {"frames": frames, **burst_fields(burst)}
+    if truth_dn is not None:
+        fields["truth"] = f"{prefix}truth.tif"
+        scale = len(truth_dn) // burst.shape[0]
+        georef = None if burst.georef is None else upscale_georef(burst.georef, scale)
+        write_layers(place(fields["truth"]), [truth_dn], georef, target)
+    if flow_px is not None and flow_px.ndim == 2:
+        fields["flow_px"] = flow_px.tolist()
+    elif flow_px is not None:
+        fields["flow_px"] = f"{prefix}flow_px.npy"
+        np.save(place(fields["flow_px"]), flow_px)
+    place(sidecar).write_text(sidecar_text(fields), encoding="utf-8")

@@ -1,0 +1,77 @@
+"""Every way to reconstruct, by name: what `evaluate`, `demo` and `super_resolve` offer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from torch import Tensor
+
+from .baselines import bicubic, map_estimate, shift_and_add
+from .burst import Burst, Posterior
+from .config import suggestion
+from .errors import UsageError
+from .registration import register
+
+MAP_SAMPLES = 16
+
+
+class Estimate(NamedTuple):
+    """A posterior and the motion it was made with; None where a method uses no motion."""
+
+    posterior: Posterior
+    flow_px: Tensor | None
+
+
+@dataclass(frozen=True)
+class Method:
+    """`run(burst, scale, flow_px)` for a batch; flow_px None means: estimate the motion."""
+
+    about: str
+    run: Callable[[Burst, int, Tensor | None], Estimate]
+
+
+def _registered(reconstruct: Callable[[Burst, Tensor, int], Posterior]) -> Callable[..., Estimate]:
+    """A reconstruction from known motion, with Lucas-Kanade where the motion is not given."""
+
+    def run(burst: Burst, scale: int, flow_px: Tensor | None) -> Estimate:
+        motion = register(burst) if flow_px is None else flow_px
+        return Estimate(reconstruct(burst, motion, scale), motion)
+
+    return run
+
+
+METHODS = {
+    "bicubic": Method(
+        "the reference frame, interpolated",
+        lambda burst, scale, _: Estimate(bicubic(burst, scale), None),
+    ),
+    "shift_and_add": Method(
+        "noise-weighted mean of the registered samples, naive standard error",
+        _registered(shift_and_add),
+    ),
+    "map": Method(
+        "Gaussian-prior MAP on registered frames, no error bar",
+        _registered(map_estimate),
+    ),
+    "map_sampled": Method(
+        f"the same with a variance from {MAP_SAMPLES} perturb-and-MAP samples (slow)",
+        _registered(partial(map_estimate, samples=MAP_SAMPLES)),
+    ),
+}
+BEST = "map_sampled"
+
+
+def find_methods(names: Sequence[str]) -> dict[str, Method]:
+    """The named methods, in order; an unknown name is an error that suggests the nearest."""
+    for name in names:
+        if name not in METHODS:
+            raise UsageError(
+                f"expected methods of {', '.join(METHODS)}, got {name!r}: "
+                f"{suggestion(name, list(METHODS))}"
+            )
+    if not names:
+        raise UsageError(f"expected at least one method of {', '.join(METHODS)}, got none: name it")
+    return {name: METHODS[name] for name in names}

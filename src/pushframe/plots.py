@@ -1,0 +1,46 @@
+"""Figures as PNG files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import MissingPackageError
+from .io import atomic_path
+
+
+def coverage_png(evaluation: Mapping[str, Any], path: Path) -> None:
+    """Measured against nominal coverage of each method: all pixels bold, sub-grids thin."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingPackageError(
+            "expected matplotlib for figures, got none: pip install 'pushframe[report]'"
+        ) from error
+    figure = Figure(figsize=(5.2, 5.0), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="ideal")
+    levels = evaluation["levels"]
+    shown = {k: v for k, v in evaluation["methods"].items() if v["all"]["coverage"]}
+    for index, (name, figures) in enumerate(shown.items()):
+        color = f"C{index}"
+        label = f"{name} (CE {figures['all']['calibration_error']:.3f})"
+        axes.plot(levels, figures["all"]["coverage"], color=color, label=label)
+        for row in figures["subgrids"]:
+            for cell in row:
+                axes.plot(levels, cell["coverage"], color=color, linewidth=0.6, alpha=0.6)
+    if not shown:
+        axes.text(0.5, 0.4, "no method has an error bar", ha="center", color="0.4")
+    axes.set(
+        xlabel="nominal coverage",
+        ylabel="measured coverage",
+        xlim=(0, 1),
+        ylim=(0, 1),
+        aspect="equal",
+        title=f"{evaluation['bursts']} bursts, {evaluation['frames']} frames, "
+        f"{evaluation['motion']} motion",
+    )
+    axes.legend(loc="upper left", frameon=False)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=110)

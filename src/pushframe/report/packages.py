@@ -1,0 +1,19 @@
+"""The optional packages of the page, asked for by name where they are missing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from ..errors import MissingPackageError
+
+
+def load_package(name: str) -> Any:
+    """The module `name`; `MissingPackageError` says how to install what it belongs to."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"expected the package {name.partition('.')[0]} for the HTML page, got none: "
+            "pip install 'pushframe[report]'"
+        ) from error

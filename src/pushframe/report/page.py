@@ -1,0 +1,282 @@
+"""The demo page: from a simulated burst and its results to one self-contained HTML file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..burst import Burst, Posterior, Product, Simulated
+from ..checks import require
+from ..errors import UsageError
+from ..io.atomic import atomic_path
+from .encode import Packed, colour_table, colour_uri, grey_uri, pack_values, stretch_of
+from .layers import Layers, collect_layers, frame_noise_dn, show_window
+from .packages import load_package
+from .svg import Coverage, coverage_svg, z_histogram_svg
+from .table import COLUMNS, DASH, all_pixels, format_number, metric_rows, number_of
+
+SCRIPTS = ("viewer.js", "frames.js")
+SERIES_COLOURS = 6  # as many as page.css defines
+
+
+def write_demo_page(
+    path: str | Path,
+    simulated: Simulated,
+    posteriors: Mapping[str, Posterior],
+    best: str,
+    evaluation: Mapping[str, Any],
+    product: Product,
+) -> None:
+    """Write one HTML file that shows a burst, its truth, every method and its error bars.
+
+    simulated: one burst, frames (N, H, W) and truth (s*H, s*W), normalised radiance.
+    posteriors: mean (s*H, s*W), NaN where nothing is known, and var or None, by method name.
+    best: the method shown as the result. evaluation: schema pushframe-evaluation/1.
+    product: its provenance is listed. The file appears whole or not at all.
+    """
+    require(
+        best in posteriors,
+        f"best to be one of {', '.join(posteriors) or 'the posteriors'}",
+        best,
+        "name a method that has a posterior",
+        UsageError,
+    )
+    require(
+        simulated.burst.frames.ndim == 3,
+        "a single burst of shape (N, H, W)",
+        tuple(simulated.burst.frames.shape),
+        "write one page for each burst of a batch",
+        UsageError,
+    )
+    html = render_page(page_context(simulated, posteriors, best, evaluation, product))
+    with atomic_path(path) as temp:
+        # a file name that is no Unicode would stop here: its odd bytes become question marks
+        temp.write_text(html, encoding="utf-8", errors="replace", newline="\n")
+
+
+def render_page(context: Mapping[str, Any]) -> str:
+    """The HTML text of a page: template, style and scripts of the package in one.
+
+    Only this package's scripts run, known to the browser by their hash, whatever the data hold.
+    """
+    jinja2 = load_package("jinja2")
+    here = files(__package__)
+    style, *scripts = (
+        here.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", *SCRIPTS)
+    )
+    script = "\n".join(scripts)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(here.joinpath("page.html.j2").read_text(encoding="utf-8"))
+    markup = load_package("markupsafe").Markup
+    return template.render(
+        {**context, "style": markup(style), "script": markup(script), "script_hash": digest}
+    )
+
+
+def page_context(
+    simulated: Simulated,
+    posteriors: Mapping[str, Posterior],
+    best: str,
+    evaluation: Mapping[str, Any],
+    product: Product,
+) -> dict[str, Any]:
+    """Everything the template asks for; images and errors in raw DN of the reference frame."""
+    burst = simulated.burst
+    whole = collect_layers(simulated, posteriors)
+    shown = show_window(whole)
+    stretch = stretch_of(whole.truth)
+    error_top = _error_top(whole, best)
+    colours = colour_table()
+    return {
+        "best": best,
+        "count": burst.count,
+        "frame_size": burst.shape,
+        "size": whole.truth.shape,
+        "shown_size": shown.truth.shape,
+        "scale": whole.scale,
+        "summary": summary_numbers(evaluation, best),
+        "data": _viewer_data(shown, best, stretch, error_top, colours),
+        "frames": _frame_cards(burst, shown, stretch),
+        "registered": shown.shifts_px is not None,
+        "panels": _panels(shown, best, stretch, error_top, colours),
+        "colour_bar": _colour_bar(error_top, colours),
+        **_honesty(whole, best, evaluation),
+        "columns": COLUMNS,
+        "rows": metric_rows(evaluation, float(burst.gain[0])),
+        "bursts": evaluation.get("bursts"),
+        "border": evaluation.get("border_hpx") or 0,
+        "provenance": {str(key): str(value) for key, value in product.provenance.items()},
+    }
+
+
+def summary_numbers(evaluation: Mapping[str, Any], best: str) -> dict[str, Any]:
+    """PSNR of the result, its distance to the weakest other method, and its 90% coverage.
+
+    Each is text, or None where the evaluation does not know it.
+    """
+    psnr = number_of(all_pixels(evaluation, best), "psnr_db")
+    others = {
+        name: value
+        for name in evaluation.get("methods", {})
+        if name != best
+        and (value := number_of(all_pixels(evaluation, name), "psnr_db")) is not None
+    }
+    rival = min(others, key=others.__getitem__) if others and psnr is not None else None
+    ahead = psnr - others[rival] if psnr is not None and rival is not None else 0.0
+    levels = evaluation.get("levels") or []
+    coverage = all_pixels(evaluation, best).get("coverage") or []
+    at_90 = [
+        share
+        for level, share in zip(levels, coverage, strict=False)
+        if abs(level - 0.9) < 1e-6 and share is not None
+    ]
+    return {
+        "psnr": None if psnr is None else format_number(psnr, 1),
+        "rival": rival,
+        "ahead": format_number(abs(ahead), 1),
+        "above": ahead >= 0,
+        "coverage_90": format_number(100 * at_90[0], 1) if at_90 else None,
+    }
+
+
+def _error_top(layers: Layers, best: str) -> float:
+    """The top of the colour scale that errors and error bars of the result share, DN."""
+    images = [np.abs(layers.error(best)), *([layers.std[best]] if best in layers.std else [])]
+    return max(stretch_of(image, 0.0, 99.0)[1] for image in images)
+
+
+def _viewer_data(
+    layers: Layers, best: str, stretch: tuple[float, float], error_top: float, colours: np.ndarray
+) -> dict[str, Any]:
+    """What viewer.js reads: values of every layer, display ranges, the two layers it opens with."""
+
+    def layer(key: str, name: str, scale: int, mean: np.ndarray, std: Packed | None) -> dict:
+        return {"key": key, "name": name, "scale": scale, "mean": pack_values(mean), "std": std}
+
+    methods = [
+        layer(
+            f"method-{index}",
+            name,
+            1,
+            mean,
+            pack_values(layers.std[name]) if name in layers.std else None,
+        )
+        for index, (name, mean) in enumerate(layers.mean.items())
+    ]
+    return {
+        "origin": layers.origin_hpx,
+        "stretch": stretch,
+        "error_top": error_top,
+        "colours": base64.b64encode(colours.tobytes()).decode("ascii"),
+        "layers": [
+            layer("reference", "one frame", layers.scale, layers.frames[0], None),
+            *methods,
+            layer("truth", "truth", 1, layers.truth, None),
+        ],
+        "left": "reference",
+        "right": f"method-{list(layers.mean).index(best)}",
+    }
+
+
+def _frame_cards(
+    burst: Burst, layers: Layers, stretch: tuple[float, float]
+) -> list[dict[str, Any]]:
+    """One card a frame: picture, name, exposure, noise, and its shift in percent of its size."""
+    noise = frame_noise_dn(burst)
+    _, height, width = layers.frames.shape
+    shifts = layers.shifts_px if layers.shifts_px is not None else np.zeros((burst.count, 2))
+    return [
+        {
+            "name": name,
+            "exposure": f"{float(exposure):.3g}",
+            "noise": None if noise is None else f"{noise[index]:.3g}",
+            "picture": grey_uri(layers.frames[index], *stretch),
+            "dy": f"{100 * shifts[index, 0] / height:.4f}",
+            "dx": f"{100 * shifts[index, 1] / width:.4f}",
+        }
+        for index, (name, exposure) in enumerate(
+            zip(burst.names, burst.exposure.tolist(), strict=True)
+        )
+    ]
+
+
+def _panels(
+    layers: Layers, best: str, stretch: tuple[float, float], error_top: float, colours: np.ndarray
+) -> list[dict[str, str]]:
+    """Result, truth, |error| and error bar as pictures; the last only where there is one."""
+    panels = [
+        {
+            "title": "Result",
+            "alt": f"Image by {best}",
+            "uri": grey_uri(layers.mean[best], *stretch),
+        },
+        {"title": "Truth", "alt": "The true image", "uri": grey_uri(layers.truth, *stretch)},
+        {
+            "title": "|Error|",
+            "alt": f"Absolute error of {best}",
+            "uri": colour_uri(np.abs(layers.error(best)), error_top, colours),
+        },
+    ]
+    if best in layers.std:
+        panels.append(
+            {
+                "title": "Error bar",
+                "alt": f"Predicted standard deviation of {best}",
+                "uri": colour_uri(layers.std[best], error_top, colours),
+            }
+        )
+    return panels
+
+
+def _colour_bar(error_top: float, colours: np.ndarray) -> dict[str, Any]:
+    """A CSS gradient of the colour map and five labels from 0 to its top in DN."""
+    digits = 0 if error_top >= 20 else 1 if error_top >= 2 else 3
+    stops = ",".join("#" + bytes(colour).hex() for colour in colours[1::23])
+    labels = [format_number(share * error_top, digits) for share in (0, 0.25, 0.5, 0.75, 1)]
+    labels[-1] = f"≥ {labels[-1]} DN"
+    return {"gradient": f"linear-gradient(to right,{stops})", "labels": labels}
+
+
+def _honesty(layers: Layers, best: str, evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """Coverage curves and histogram of z of the methods with error bars, the result first."""
+    names = list(dict.fromkeys([best, *layers.mean, *evaluation.get("methods", {})]))
+    curves = {name: curve for name in names if (curve := _coverage(evaluation, name)) is not None}
+    border = int(evaluation.get("border_hpx") or 0)
+    scores = {name: layers.z_scores(name, border) for name in names if name in layers.std}
+    scores = {name: z for name, z in scores.items() if z.size}
+    used = [name for name in names if name in curves or name in scores]
+    series = {name: index % SERIES_COLOURS for index, name in enumerate(used)}
+    markup = load_package("markupsafe").Markup
+    facts = []
+    for name in used:
+        metrics, z = all_pixels(evaluation, name), scores.get(name)
+        error = format_number(number_of(metrics, "calibration_error"), 3)
+        spread = DASH if z is None else f"{float(np.mean(z**2)):.2f}"
+        tails = DASH if z is None else f"{100 * float(np.mean(np.abs(z) > 3)):.2f}%"
+        facts.append(
+            {"name": name, "series": series[name], "error": error, "z2": spread, "tails": tails}
+        )
+    return {
+        "coverage": markup(coverage_svg(evaluation["levels"], curves, series)) if curves else None,
+        "histogram": markup(z_histogram_svg(scores, series)) if scores else None,
+        "legend": facts,
+    }
+
+
+def _coverage(evaluation: Mapping[str, Any], name: str) -> Coverage | None:
+    """The coverage curves of one method, or None where it has no error bar."""
+    method = evaluation.get("methods", {}).get(name) or {}
+    whole = (method.get("all") or {}).get("coverage")
+    if not whole or None in whole:
+        return None
+    grids = [grid.get("coverage") for row in method.get("subgrids") or [] for grid in row]
+    return Coverage(whole, [grid for grid in grids if grid and None not in grid])
