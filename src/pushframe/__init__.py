@@ -3,6 +3,7 @@
 from .burst import Burst, GeoRef, NoiseLaw, Posterior, Product, Simulated
 from .errors import PushframeError
 from .infer import super_resolve
+from .io import read_burst, write_burst, write_product
 from .version import __version__
 
 __all__ = [
@@ -14,5 +15,8 @@ __all__ = [
     "PushframeError",
     "Simulated",
     "__version__",
+    "read_burst",
     "super_resolve",
+    "write_burst",
+    "write_product",
 ]

@@ -27,10 +27,10 @@ def bicubic(burst: Burst, scale: int) -> Posterior:
     height, width = burst.shape
     position = pixel_grid((scale * height, scale * width), burst.frames) / scale
     position = position.expand(len(burst.frames), -1, -1, -1)
-    reference = burst.frames[:, :1]
-    mean = sample_at(reference, position)[:, 0]
-    unknown = (~burst.valid[:, :1]).to(reference)
-    touched = sample_at(unknown, position, "bilinear")[:, 0] > 0
+    reference = burst.frames[:, 0]
+    mean = sample_at(reference, position)
+    unknown = (~burst.valid[:, 0]).to(reference)
+    touched = sample_at(unknown, position, "bilinear") > 0
     return Posterior(mean.masked_fill(touched, torch.nan))
 
 

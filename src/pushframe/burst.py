@@ -154,6 +154,7 @@ class Burst:
         require(raw.ndim == 3, "dn of shape (N, H, W)", tuple(raw.shape), "stack the frames")
         check_shape("exposure", times, (raw.shape[0],))
         names = tuple(rest.get("names") or (f"frame {index}" for index in range(len(raw))))
+        require(len(names) == len(raw), f"{len(raw)} names", len(names), "name each frame once")
         check_exposure(times, names)
         check_positive("white_level", torch.as_tensor(float(white_level)))
         frames = (raw - black_level) / (times * white_level)[:, None, None]

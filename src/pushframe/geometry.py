@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .burst import GeoRef
@@ -88,13 +87,34 @@ def pixel_grid(shape: tuple[int, int], like: Tensor) -> Tensor:
 def sample_at(image: Tensor, position: Tensor, mode: str = "bicubic") -> Tensor:
     """Interpolated values of images at real positions, border values beyond the edge.
 
-    image: (B, C, H, W); position: (B, 2, h, w), (y, x) in px of `image`. Returns (B, C, h, w).
+    image: (B, H, W); position: (B, 2, h, w), (y, x) in px of `image`. Returns (B, h, w).
+    mode: "bilinear", or "bicubic" with Keys' a = -1/2, which moves ramps and parabolas without
+        error (the a = -3/4 of torch's own functions displaces them by up to 0.05 px).
     Convention: position (0, 0) is the centre of the first pixel.
     """
-    size = position.new_tensor(image.shape[-2:])[:, None, None]
-    unit = (2 * position + 1) / size - 1  # grid_sample's frame: -1 and 1 are the outer edges
-    grid = unit.flip(1).permute(0, 2, 3, 1)  # its order: (x, y)
-    return F.grid_sample(image, grid, mode=mode, padding_mode="border", align_corners=False)
+    height, width = image.shape[-2:]
+    whole, fraction = position.floor().long(), position - position.floor()
+    taps = _keys_taps(fraction) if mode == "bicubic" else [1 - fraction, fraction]
+    first = -1 if mode == "bicubic" else 0
+    flat = image.flatten(1)
+    total = torch.zeros_like(position[:, 0])
+    for j, weight_y in enumerate(taps):
+        row = (whole[:, 0] + first + j).clamp(0, height - 1)
+        for k, weight_x in enumerate(taps):
+            column = (whole[:, 1] + first + k).clamp(0, width - 1)
+            value = flat.gather(1, (row * width + column).flatten(1)).view_as(total)
+            total = total + weight_y[:, 0] * weight_x[:, 1] * value
+    return total
+
+
+def _keys_taps(t: Tensor) -> list[Tensor]:
+    """Keys' cubic convolution weights of the pixels -1, 0, 1, 2 at a fraction t in [0, 1)."""
+    return [
+        ((-0.5 * t + 1) * t - 0.5) * t,
+        (1.5 * t - 2.5) * t**2 + 1,
+        ((-1.5 * t + 2) * t + 0.5) * t,
+        (0.5 * t - 0.5) * t**2,
+    ]
 
 
 def upscale_georef(georef: GeoRef, scale: int) -> GeoRef:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .burst import Burst
 from .filters import gaussian_blur
+from .forward import forward_model
 from .geometry import pixel_grid, sample_at
 
 
@@ -48,26 +50,20 @@ def lucas_kanade(
     start_px: (B, N, 2) translations to begin from. Both images are low-passed (sigma_px), since
     their aliases do not move with the scene. The gain absorbs an inexact exposure.
     """
-    batch, count, *shape = burst.frames.shape
+    batch, count, height, width = burst.frames.shape
     smooth = gaussian_blur(_flattened(burst), sigma_px)
-    grid = pixel_grid((shape[0], shape[1]), smooth)
     frame = smooth.flatten(0, 1)
     flow = start_px.flatten(0, 1)
     gain = torch.ones_like(flow[:, :1])
     reference = torch.stack([smooth[:, 0], *_gradient(smooth[:, 0])], 1)
     reference = reference.repeat_interleave(count, 0)
-    seen = burst.valid.to(smooth).flatten(0, 1)
-    seen_reference = burst.valid[:, :1].to(smooth).repeat_interleave(count, 0)
-    limit = grid.new_tensor(shape)[:, None, None] - 1 - border_px
+    weight = _overlap(burst, start_px, border_px).to(smooth).flatten(0, 1).flatten(1)[..., None]
     for _ in range(steps):
-        position = grid + flow[..., None, None]
-        value, down, right = sample_at(reference, position).unbind(1)
-        inside = ((position >= border_px) & (position <= limit)).all(1)
-        inside = inside & (sample_at(seen_reference, position, "bilinear")[:, 0] > 0.999)
-        weight = (inside * seen).flatten(1)[..., None]
+        moved = forward_model(flow[:, None], (height, width), 1, 0)
+        value, down, right = (moved.forward(part)[:, 0] for part in reference.unbind(1))
         residual = (frame - gain[..., None] * value).flatten(1)[..., None]
-        scale = gain[..., None]
-        columns = torch.stack([scale * down, scale * right, value], -1).flatten(1, 2)
+        tangent = (gain[..., None] * down, gain[..., None] * right, value)
+        columns = torch.stack(tangent, -1).flatten(1, 2)
         normal = columns.mT @ (weight * columns)
         ridge = 1e-6 * normal.diagonal(dim1=-2, dim2=-1).clamp(min=1e-12)
         change = torch.linalg.solve(
@@ -76,6 +72,19 @@ def lucas_kanade(
         flow = flow + change[:, :2].clamp(-0.5, 0.5)
         gain = (gain + change[:, 2:]).clamp(0.5, 2.0)
     return flow.unflatten(0, (batch, count)) * _moving(count, flow)
+
+
+def _overlap(burst: Burst, shift_px: Tensor, border_px: int) -> Tensor:
+    """Pixels valid in a frame whose match, `border_px` around it, is valid in the reference."""
+    unseen = F.pad((~burst.valid[:, :1]).to(burst.frames), [border_px] * 4, value=1.0)
+    near = F.max_pool2d(unseen, 2 * border_px + 1, stride=1)[:, 0]
+    position = pixel_grid(burst.shape, near) + shift_px.round()[..., None, None]
+    limit = near.new_tensor(burst.shape)[:, None, None] - 1
+    inside = ((position >= 0) & (position <= limit)).all(2)
+    position = position.flatten(0, 1)
+    count = burst.count
+    blocked = sample_at(near.repeat_interleave(count, 0), position, "bilinear") > 0
+    return burst.valid & inside & ~blocked.unflatten(0, (-1, count))
 
 
 def _flattened(burst: Burst) -> Tensor:

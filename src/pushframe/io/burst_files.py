@@ -53,6 +53,12 @@ def write_burst(burst: Burst, path: str | Path, truth: Any = None, flow_px: Any 
     """
     path = Path(path)
     suffix = path.suffix.lower()
+    with naming(path):
+        _write(burst, path, suffix, truth, flow_px)
+
+
+def _write(burst: Burst, path: Path, suffix: str, truth: Any, flow_px: Any) -> None:
+    """Check what goes with the burst and hand it to the writer of the suffix."""
     if burst.frames.ndim != 3:
         raise UsageError("expected one burst to write, got a batch: write its bursts one by one")
     flow = None if flow_px is None else torch.as_tensor(flow_px).detach().cpu().float()

@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,6 @@ class Contents:
     truth: (s*H, s*W) DN at exposure 1 above black; flow_px: (N, 2) or (N, 2, H, W).
     """
 
-    path: Path
     frames: np.ndarray
     names: tuple[str, ...]
     exposure: np.ndarray

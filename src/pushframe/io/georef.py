@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..burst import GeoRef
-from ..checks import require
+from ..errors import BurstError
 
 
 def georef_of(source: Any) -> GeoRef | None:
@@ -68,15 +68,15 @@ def georef_from_json(text: str) -> GeoRef:
     """The georeference from JSON, the inverse of `georef_to_json`."""
     try:
         table = json.loads(text)
-    except ValueError:
-        table = None
-    require(
-        isinstance(table, dict) and set(table) <= {"crs", "transform", "rpc"},
-        "georef as a JSON object of crs, transform and rpc",
-        repr(text)[:60],
-        "correct `georef`",
-    )
-    transform, rpc = table.get("transform"), table.get("rpc")
-    if rpc is not None:
-        rpc = {key: tuple(v) if isinstance(v, list) else float(v) for key, v in rpc.items()}
-    return GeoRef(table.get("crs"), None if transform is None else tuple(transform), rpc)
+        transform, rpc = table["transform"], table["rpc"]
+        if rpc is not None:
+            rpc = {
+                key: tuple(map(float, value)) if isinstance(value, list) else float(value)
+                for key, value in rpc.items()
+            }
+        return GeoRef(table["crs"], None if transform is None else tuple(transform), rpc)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BurstError(
+            f"expected georef as a JSON object of crs, transform and rpc, got {text[:60]!r}: "
+            "correct `georef`"
+        ) from error

@@ -53,7 +53,6 @@ def read_npz(path: Path, truth: bool) -> Contents:
     )
     count = len(frames)
     return Contents(
-        path=path,
         frames=frames,
         names=tuple(f"frame {index}" for index in range(count)),
         exposure=exposures(
@@ -111,5 +110,6 @@ def write_npz(
 
 def save_npz(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write arrays by key to an .npz that appears whole or not at all."""
-    with atomic_path(path) as draft:
-        np.savez(draft, **arrays)
+    # through a stream: given a name, numpy adds its own suffix to "x.NPZ"
+    with atomic_path(path) as draft, draft.open("wb") as stream:
+        np.savez(stream, **arrays)

@@ -13,10 +13,10 @@ from ..checks import require
 from ..errors import BurstError, FileError, UsageError
 from .atomic import atomic_path
 from .contents import number
-from .georef import georef_from_json, georef_of, georef_to_json, profile_of
-from .guard import decoding, encoding, naming, need_file
+from .georef import georef_from_json, georef_of, georef_to_json
+from .guard import decoding, naming, need_file
 from .npz import load_npz, save_npz
-from .raster import float_profile, gdal
+from .raster import gdal, new_raster
 from .sidecar import TIFF
 
 BANDS = ("mean", "std", "samples")
@@ -58,13 +58,14 @@ def read_product(path: str | Path) -> Product:
 def _write_cog(product: Product, path: Path) -> None:
     """The GeoTIFF: three float32 bands with units, NaN nodata, overviews and provenance."""
     tags = {**_tags_of(product.provenance), SCALE_TAG: str(product.scale)}
-    with gdal() as rasterio, atomic_path(path) as draft, encoding(path):
-        profile = float_profile(product.mean.shape, 3) | COG | profile_of(product.georef)
-        with rasterio.open(draft, "w", **profile) as sink:
-            for band, name in enumerate(BANDS, start=1):
-                sink.write(getattr(product, name), band)
-            sink.descriptions, sink.units = BANDS, UNITS
-            sink.update_tags(ns=NAMESPACE, **tags)
+    with (
+        atomic_path(path) as draft,
+        new_raster(draft, path, product.mean.shape, len(BANDS), product.georef, COG) as sink,
+    ):
+        for band, name in enumerate(BANDS, start=1):
+            sink.write(getattr(product, name), band)
+        sink.descriptions, sink.units = BANDS, UNITS
+        sink.update_tags(ns=NAMESPACE, **tags)
 
 
 def _tags_of(provenance: Mapping[str, str]) -> dict[str, str]:

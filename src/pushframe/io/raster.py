@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,6 @@ from ..errors import BurstError, MissingPackageError
 from .contents import to_float32
 from .georef import georef_of, profile_of
 from .guard import decoding, encoding, need_file
-
 
 TIFF_STACK = {
     "driver": "GTiff",
@@ -113,16 +113,31 @@ def _pixels(source: Any, band: int, where: str) -> np.ndarray:
     return pixels
 
 
-def float_profile(shape: tuple[int, ...], count: int) -> dict[str, Any]:
-    """The keywords for rasterio.open(..., "w") of float32 bands (H, W), NaN for nodata."""
-    return {
-        "height": shape[0],
-        "width": shape[1],
-        "count": count,
-        "dtype": "float32",
-        "nodata": np.nan,
-        "bigtiff": "IF_SAFER",
-    }
+@contextmanager
+def new_raster(
+    path: Path,
+    target: Path,
+    shape: tuple[int, ...],
+    count: int,
+    georef: GeoRef | None,
+    options: Mapping[str, Any],
+) -> Iterator[Any]:
+    """A rasterio dataset of `count` float32 bands (H, W) to fill, NaN for nodata.
+
+    It is encoded in memory and then written to `path`: on a full disk GDAL's own writer ends
+    without an error, or crashes. target: the name for messages, where `path` is a draft.
+    """
+    with gdal(), encoding(target):
+        from rasterio.io import MemoryFile
+
+        profile = {"height": shape[0], "width": shape[1], "count": count, "dtype": "float32"}
+        rest = {"nodata": np.nan, "bigtiff": "IF_SAFER"}
+        with MemoryFile(ext=".tif") as memory:
+            with memory.open(**profile, **rest, **options, **profile_of(georef)) as sink:
+                yield sink
+            memory.seek(0)
+            with path.open("wb") as stream:
+                shutil.copyfileobj(memory, stream, 2**24)
 
 
 def write_layers(
@@ -132,8 +147,6 @@ def write_layers(
 
     target: the name for messages, where `path` is a draft.
     """
-    with gdal() as rasterio, encoding(target):
-        profile = float_profile(layers[0].shape, len(layers)) | TIFF_STACK | profile_of(georef)
-        with rasterio.open(path, "w", **profile) as sink:
-            for band, layer in enumerate(layers, start=1):
-                sink.write(layer, band)
+    with new_raster(path, target, layers[0].shape, len(layers), georef, TIFF_STACK) as sink:
+        for band, layer in enumerate(layers, start=1):
+            sink.write(layer, band)

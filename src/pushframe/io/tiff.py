@@ -41,7 +41,6 @@ def read_tiff(path: Path, truth: bool) -> Contents:
         _check_alike(layers, names)
         reference = _reference(table.get("reference", 0), names)
         return Contents(
-            path=path,
             frames=np.stack([layer.pixels for layer in layers]),
             names=names,
             exposure=exposure,

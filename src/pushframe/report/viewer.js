@@ -232,17 +232,20 @@
   // Pointers: the divider is dragged by its handle, or anywhere while the whole image is shown;
   // otherwise one pointer pans; two pinch.
   const held = new Map();
-  let drag = null;
+  let drag = null, start = null;
   stage.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
     stage.setPointerCapture(event.pointerId);
     held.set(event.pointerId, event);
-    drag = handle.contains(event.target) || state.zoom === 1 ? "split" : "pan";
+    drag = handle.contains(event.target) ? "split" : state.zoom > 1 ? "pan" : "unsure";
+    start = event;
     read(pointAt(event.clientX, event.clientY));
   });
   stage.addEventListener("pointermove", (event) => {
     const before = held.get(event.pointerId);
     if (!before) return read(pointAt(event.clientX, event.clientY));
+    const across = Math.abs(event.clientX - start.clientX), down = Math.abs(event.clientY - start.clientY);
+    if (drag === "unsure" && across > 4 && across > down) drag = "split"; // else a finger scrolls
     if (held.size === 2) {
       const other = [...held.values()].find((one) => one.pointerId !== event.pointerId);
       const apart = (one) => Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY);
@@ -251,14 +254,17 @@
     } else if (drag === "split") {
       const box = stage.getBoundingClientRect();
       setSplit((event.clientX - box.left) / box.width);
-    } else {
+    } else if (drag === "pan") {
       const from = pointAt(before.clientX, before.clientY), to = pointAt(event.clientX, event.clientY);
       setCentre(state.y + from.y - to.y, state.x + from.x - to.x);
     }
     held.set(event.pointerId, event);
   });
   for (const name of ["pointerup", "pointercancel"]) {
-    stage.addEventListener(name, (event) => held.delete(event.pointerId));
+    stage.addEventListener(name, (event) => {
+      held.delete(event.pointerId);
+      if (state.zoom > 1) drag = "pan"; // the finger left over from a pinch
+    });
   }
   // A plain wheel scrolls the page until the viewer was clicked; a trackpad's pinch always zooms.
   stage.addEventListener("wheel", (event) => {

@@ -1,0 +1,487 @@
+"""Every bad input: the right error, on one line, with the file and the frame, nothing left."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pushframe.burst import Burst, Product
+from pushframe.errors import BurstError, FileError, UsageError
+from pushframe.io import (
+    atomic_path,
+    read_burst,
+    read_image,
+    read_product,
+    read_simulated,
+    write_burst,
+    write_product,
+)
+
+rasterio = pytest.importorskip("rasterio")
+tifffile = pytest.importorskip("tifffile")
+
+EXPOSURE = "exposure = [1.0, 1.0, 2.0]\n"
+
+
+def raw(shape=(3, 20, 24), seed=0):
+    return np.random.default_rng(seed).uniform(100, 3000, shape).astype(np.float32)
+
+
+def save(path, bands, dtype="float32", **profile):
+    bands = np.asarray(bands if np.ndim(bands) == 3 else bands[None]).astype(dtype)
+    count, height, width = bands.shape
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+        with rasterio.open(path, "w", driver="GTiff", count=count, height=height, width=width,
+                           dtype=dtype, **profile) as sink:  # fmt: skip
+            sink.write(bands)
+
+
+def truncate(path, share):
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+
+
+def fails(error, call, path, *words):
+    """`call(path)` raises exactly `error`, one line, naming the file and all `words`."""
+    with pytest.raises(error) as caught:
+        call(path)
+    text = str(caught.value)
+    assert type(caught.value) is error
+    assert "\n" not in text
+    assert str(path) in text
+    for word in words:
+        assert word in text, text
+    assert len(text) < 600
+
+
+# --- .npz ----------------------------------------------------------------------------------
+
+GOOD = {"frames": raw(), "exposure": [1.0, 1.0, 2.0], "white_level": 3400.0}
+
+
+def changed(index, value):
+    frames = raw()
+    frames[index] = value
+    return {"frames": frames}
+
+
+NPZ = {
+    "inf": (changed((1, 2, 3), np.inf), ["frame 1", "1 infinite"]),
+    "constant": (changed(2, 7.0), ["frame 2", "constant 7"]),
+    "all NaN": (changed(1, np.nan), ["frame 1", "every pixel"]),
+    "no frames": ({"frames": None}, ["`frames`"]),
+    "empty": ({"frames": np.zeros((0, 4, 4))}, ["(0, 4, 4)"]),
+    "two dimensions": ({"frames": raw((5, 6))}, ["(N, H, W)", "(5, 6)"]),
+    "colour": ({"frames": raw((3, 5, 6, 3))}, ["(N, H, W)", "(3, 5, 6, 3)"]),
+    "complex": ({"frames": raw().astype(complex)}, ["frames", "complex128"]),
+    "text": ({"frames": np.full((3, 2, 2), "a")}, ["frames", "numbers"]),
+    "exposure missing": ({"exposure": None}, ["exposure", "3 frames"]),
+    "exposure count": ({"exposure": [1.0, 2.0]}, ["3 exposures", "got 2"]),
+    "exposure zero": ({"exposure": [1.0, 0.0, 2.0]}, ["frame 1", "positive", "got 0"]),
+    "exposure negative": ({"exposure": [1.0, 1.0, -2.0]}, ["frame 2", "got -2"]),
+    "exposure NaN": ({"exposure": [np.nan, 1.0, 2.0]}, ["frame 0", "got nan"]),
+    "exposure infinite": ({"exposure": [1.0, np.inf, 2.0]}, ["frame 1", "got inf"]),
+    "exposure text": ({"exposure": ["a", "b", "c"]}, ["exposure", "numbers"]),
+    "white zero": ({"white_level": 0.0}, ["white_level"]),
+    "white infinite": ({"white_level": np.inf}, ["white_level", "finite"]),
+    "white of each frame": ({"white_level": [1.0, 2.0, 3.0]}, ["one number", "got 3"]),
+    "white not to be guessed": ({"white_level": None, "black_level": 9e3}, ["black_level"]),
+    "black NaN": ({"black_level": np.nan}, ["black_level", "finite"]),
+    "one of the noise law": ({"noise_a": 0.1}, ["noise_a and noise_b", "noise_a alone"]),
+    "the other of it": ({"noise_b": 9.0}, ["noise_a and noise_b", "noise_b alone"]),
+    "noise negative": ({"noise_a": -0.1, "noise_b": 9.0}, ["noise_a"]),
+    "noise zero": ({"noise_a": 0.0, "noise_b": 0.0}, ["noise law above zero"]),
+    "mask of another size": ({"valid": np.ones((3, 4, 4), bool)}, ["valid", "(3, 4, 4)"]),
+    "mask of floats": ({"valid": np.ones((3, 20, 24))}, ["valid", "float64"]),
+    "mask leaves nothing": ({"valid": np.zeros((20, 24), bool)}, ["frame 0", "masked"]),
+    "reference beyond": ({"reference": 3}, ["reference", "0 to 2", "got 3"]),
+    "reference negative": ({"reference": -1}, ["reference", "got -1"]),
+    "reference fraction": ({"reference": 0.5}, ["reference", "integers"]),
+    "unknown key": ({"exposures": [1.0]}, ["'exposures'", "did you mean 'exposure'"]),
+    "another unknown key": ({"white": 3400.0}, ["'white'", "'white_level'"]),
+    "georef": ({"georef": "not JSON"}, ["georef", "JSON"]),
+    "georef of words": ({"georef": '{"crs": 1, "transform": null, "rpc": {"LINE_OFF": "a"}}'}, ["georef"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NPZ)
+def test_npz_contents(tmp_path, case):
+    change, words = NPZ[case]
+    arrays = {key: value for key, value in {**GOOD, **change}.items() if value is not None}
+    np.savez(tmp_path / "b.npz", **arrays)
+    fails(BurstError, read_burst, tmp_path / "b.npz", *words)
+
+
+TRUTH = {
+    "absent": ({}, ["truth", "read_burst"]),
+    "not a multiple": ({"truth": raw((41, 48))}, ["41x48", "20x24"]),
+    "scale 1": ({"truth": raw((20, 24))}, ["2, 3, 4 times", "1 times"]),
+    "three dimensions": ({"truth": raw((1, 40, 48))}, ["(1, 40, 48)"]),
+    "flow": ({"truth": raw((40, 48)), "flow_px": np.zeros((2, 2))}, ["flow_px", "(2, 2)"]),
+    "flow NaN": ({"truth": raw((40, 48)), "flow_px": np.full((3, 2), np.nan)}, ["finite flow_px"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TRUTH)
+def test_simulated_contents(tmp_path, case):
+    change, words = TRUTH[case]
+    np.savez(tmp_path / "b.npz", **GOOD, **change)
+    fails(BurstError, read_simulated, tmp_path / "b.npz", *words)
+
+
+def pickled(path):
+    np.savez(path, frames=np.array([{}, []], dtype=object))
+
+
+NPZ_BYTES = {
+    "empty": (lambda path: path.write_bytes(b""), ["truncated"]),
+    "text": (lambda path: path.write_text("frames = 3"), ["not one"]),
+    "half": (lambda path: (np.savez(path, **GOOD), truncate(path, 0.5)), ["truncated"]),
+    "an .npy": (lambda path: save_npy_as(path), ["not one"]),
+    "objects": (pickled, ["allow_pickle=False"]),
+    "a zip of text": (lambda path: shutil.move(zip_of_text(path), path), ["'frames'"]),
+}
+
+
+def zip_of_text(path):
+    (path.parent / "z").mkdir()
+    (path.parent / "z" / "frames").write_text("hello")
+    return shutil.make_archive(str(path.with_suffix("")), "zip", path.parent / "z")
+
+
+def save_npy_as(path):
+    with path.open("wb") as stream:
+        np.save(stream, raw())
+
+
+@pytest.mark.parametrize("case", NPZ_BYTES)
+def test_npz_that_is_none(tmp_path, case):
+    make, words = NPZ_BYTES[case]
+    make(tmp_path / "b.npz")
+    fails(FileError, read_burst, tmp_path / "b.npz", *words)
+
+
+def test_a_flipped_pixel_in_an_npz_is_found(tmp_path):
+    path = tmp_path / "b.npz"
+    np.savez(path, **GOOD)
+    data = bytearray(path.read_bytes())
+    data[2000] ^= 255
+    path.write_bytes(data)
+    fails(FileError, read_burst, path, "CRC")
+
+
+# --- folders of TIFF frames ----------------------------------------------------------------
+
+
+def put(name, *args, **kwargs):
+    return lambda folder: save(folder / name, *args, **kwargs)
+
+
+def cut(name, share):
+    return lambda folder: truncate(folder / name, share)
+
+
+def text(name, content):
+    return lambda folder: (folder / name).write_text(content)
+
+
+def remove(*names):
+    return lambda folder: [(folder / name).unlink() for name in names]
+
+
+FRAME = raw((20, 24), seed=9)
+FOLDER = {
+    "no side-car": (BurstError, [remove("burst.toml")],
+                    ["exposure", "3 frames", "burst.toml", "exposure = [...]"]),
+    "no exposure": (BurstError, [text("burst.toml", "white_level = 3400")],
+                    ["exposure", "3 frames", "burst.toml"]),
+    "exposure count": (BurstError, [text("burst.toml", "exposure = [1, 1]")],
+                       ["3 exposures", "got 2", "burst.toml"]),
+    "exposure text": (BurstError, [text("burst.toml", 'exposure = "1 ms"')], ["exposure", "1 ms"]),
+    "exposure ragged": (BurstError, [text("burst.toml", "exposure = [1, [1, 2], 3]")], ["exposure"]),
+    "exposure zero": (BurstError, [text("burst.toml", "exposure = [1, 0, 1]")],
+                      ["frame 1", "b.tif", "got 0"]),
+    "exposure true": (BurstError, [text("burst.toml", "exposure = [true, true, true]")],
+                      ["exposure"]),
+    "no frames": (FileError, [remove("a.tif", "b.tif", "c.tif")], ["TIFF frames", "got none"]),
+    "empty list": (FileError, [text("burst.toml", EXPOSURE + "frames = []")], ["got none"]),
+    "frames not names": (BurstError, [text("burst.toml", EXPOSURE + "frames = [1, 2, 3]")],
+                         ["frames", "strings"]),
+    "frame missing": (FileError, [text("burst.toml", EXPOSURE + 'frames = ["a.tif", "x.tif", "c.tif"]')],
+                      ["frame 1", "x.tif", "nothing there"]),
+    "frame a folder": (FileError, [remove("b.tif"), lambda folder: (folder / "b.tif").mkdir()],
+                       ["frame 1", "b.tif", "a folder"]),
+    "frame empty": (FileError, [text("b.tif", "")], ["frame 1", "b.tif"]),
+    "frame of text": (FileError, [text("b.tif", "this is no image at all\n" * 9)],
+                      ["frame 1", "b.tif", "not recognized"]),
+    "frame cut in its header": (FileError, [cut("b.tif", 0.01)], ["frame 1", "b.tif"]),
+    "frame cut in its pixels": (FileError, [cut("b.tif", 0.7)], ["frame 1", "b.tif"]),
+    "frame cut, lzw": (FileError, [put("b.tif", FRAME, compress="lzw"), cut("b.tif", 0.7)],
+                       ["frame 1", "b.tif"]),
+    "frame cut, deflate": (FileError, [put("b.tif", FRAME, compress="deflate"), cut("b.tif", 0.9)],
+                           ["frame 1", "b.tif"]),
+    "frame cut, tiled": (FileError, [put("b.tif", raw((64, 64)), tiled=True, blockxsize=16, blockysize=16),
+                                     cut("b.tif", 0.9)], ["frame 1", "b.tif"]),
+    "size": (BurstError, [put("c.tif", raw((20, 25)))],
+             ["frame 0", "a.tif", "20x24", "frame 2", "c.tif", "20x25"]),
+    "dtype": (BurstError, [put("c.tif", FRAME, dtype="uint16")],
+              ["frame 0", "a.tif", "float32", "frame 2", "c.tif", "uint16"]),
+    "bands": (BurstError, [put("b.tif", raw())], ["frame 1", "b.tif", "got 3"]),
+    "complex": (BurstError, [put("b.tif", FRAME, dtype="complex64")], ["frame 1", "b.tif", "complex64"]),
+    "inf": (BurstError, [put("b.tif", np.where(FRAME > 2900, np.inf, FRAME))],
+            ["frame 1", "b.tif", "infinite"]),
+    "constant": (BurstError, [put("b.tif", np.full((20, 24), 7.0))], ["frame 1", "b.tif", "constant 7"]),
+    "all NaN": (BurstError, [put("b.tif", np.full((20, 24), np.nan))], ["frame 1", "b.tif", "NaN"]),
+    "all nodata": (BurstError, [put("b.tif", np.full((20, 24), 7.0), nodata=7)], ["frame 1", "b.tif"]),
+    "unknown key": (BurstError, [text("burst.toml", EXPOSURE + "whitelevel = 1")],
+                    ["burst.toml", "'whitelevel'", "'white_level'"]),
+    "no TOML": (FileError, [text("burst.toml", "exposure = [1, 1")], ["burst.toml", "TOML"]),
+    "no UTF-8": (FileError, [lambda folder: (folder / "burst.toml").write_bytes(b"\xff\xfe")],
+                 ["burst.toml"]),
+    "reference name": (BurstError, [text("burst.toml", EXPOSURE + 'reference = "d.tif"')],
+                       ["reference", "d.tif", "a.tif, b.tif"]),
+    "reference index": (BurstError, [text("burst.toml", EXPOSURE + "reference = 3")],
+                        ["reference", "got 3"]),
+    "mask missing": (FileError, [text("burst.toml", EXPOSURE + 'valid = "m.tif"')], ["m.tif"]),
+    "mask size": (BurstError, [put("m.tif", raw((5, 6))), text("burst.toml", EXPOSURE + 'valid = "m.tif"')],
+                  ["m.tif", "20x24", "5x6"]),
+    "mask count": (BurstError, [put("m.tif", FRAME), text("burst.toml", EXPOSURE + 'valid = ["m.tif"]')],
+                   ["3 masks", "got 1"]),
+    "mask number": (BurstError, [text("burst.toml", EXPOSURE + "valid = 1")], ["valid"]),
+    "mask leaves nothing": (BurstError, [put("m.tif", FRAME * 0, dtype="uint8"),
+                                         text("burst.toml", EXPOSURE + 'valid = "m.tif"')],
+                            ["frame 0", "a.tif", "masked"]),
+    "notes": (BurstError, [text("burst.toml", EXPOSURE + "notes = 3")], ["notes"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FOLDER)
+def test_folder(tmp_path, case):
+    error, changes, words = FOLDER[case]
+    for name, frame in zip("abc", raw(), strict=True):
+        save(tmp_path / f"{name}.tif", frame)
+    (tmp_path / "burst.toml").write_text(EXPOSURE)
+    assert read_burst(tmp_path).count == 3  # it is the change that spoils it
+    for change in changes:
+        change(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    fails(error, read_burst, tmp_path, *words)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+SIMULATED = {
+    "truth missing": (FileError, 'truth = "t.tif"', ["t.tif", "nothing there"]),
+    "truth a number": (BurstError, "truth = 3", ["truth", "TIFF"]),
+    "truth of many bands": (BurstError, 'truth = "bands.tif"', ["bands.tif", "got 3"]),
+    "no truth": (BurstError, "", ["truth"]),
+    "flow missing": (FileError, 'truth = "good.tif"\nflow_px = "f.npy"', ["f.npy"]),
+    "flow of text": (FileError, 'truth = "good.tif"\nflow_px = "burst.toml"', ["burst.toml"]),
+    "flow count": (BurstError, 'truth = "good.tif"\nflow_px = [[1, 2]]', ["flow_px", "(1, 2)"]),
+}
+
+
+@pytest.mark.parametrize("case", SIMULATED)
+def test_simulated_folder(tmp_path, case):
+    error, toml, words = SIMULATED[case]
+    for name, frame in zip("abc", raw(), strict=True):
+        save(tmp_path / f"{name}.tif", frame)
+    save(tmp_path / "bands.tif", raw())
+    save(tmp_path / "good.tif", raw((40, 48)))
+    names = 'frames = ["a.tif", "b.tif", "c.tif"]\n'
+    (tmp_path / "burst.toml").write_text(names + EXPOSURE + toml)
+    fails(error, read_simulated, tmp_path, *words)
+
+
+# --- stacks in one TIFF --------------------------------------------------------------------
+
+
+def pages(*frames):
+    def make(path):
+        with tifffile.TiffWriter(path) as sink:
+            for frame in frames:
+                sink.write(frame, photometric="rgb" if frame.ndim == 3 else "minisblack")
+
+    return make  # fmt: skip
+
+
+STACK = {
+    "no side-car": (BurstError, None, lambda path: save(path, raw()), ["3 frames", "s.toml"]),
+    "count": (BurstError, "exposure = [1, 1]", lambda path: save(path, raw()), ["3 exposures"]),
+    "another file": (BurstError, 'frames = "t.tif"\n' + EXPOSURE, lambda path: save(path, raw()),
+                     ["s.toml", "t.tif"]),
+    "constant band": (BurstError, EXPOSURE, lambda path: save(path, changed(1, 5.0)["frames"]),
+                      ["frame 1", "s.tif band 2", "constant 5"]),
+    "constant page": (BurstError, EXPOSURE, pages(*changed(2, 5.0)["frames"]),
+                      ["frame 2", "s.tif page 3", "constant 5"]),
+    "page sizes": (BurstError, EXPOSURE, pages(FRAME, FRAME, FRAME[1:]),
+                   ["frame 2", "page 3", "20x24", "19x24"]),
+    "page dtypes": (BurstError, EXPOSURE, pages(FRAME, FRAME.astype(np.uint16), FRAME),
+                    ["frame 1", "page 2", "float32", "uint16"]),
+    "page of colours": (BurstError, EXPOSURE, pages(FRAME, raw((20, 24, 3)).astype(np.uint8), FRAME),
+                        ["frame 1", "page 2", "got 3"]),
+    "cut band": (FileError, EXPOSURE, lambda path: (save(path, raw(), interleave="band"), truncate(path, 0.8)),
+                 ["frame 2", "band 3"]),
+    "cut page": (FileError, EXPOSURE, lambda path: (pages(*raw())(path), truncate(path, 0.95)), ["frame 2"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STACK)
+def test_stack(tmp_path, case):
+    error, toml, make, words = STACK[case]
+    make(tmp_path / "s.tif")
+    if toml is not None:
+        (tmp_path / "s.toml").write_text(toml)
+    fails(error, read_burst, tmp_path / "s.tif", *words)
+
+
+def test_paths_that_are_no_burst(tmp_path):
+    (tmp_path / "b.jpg").write_bytes(b"")
+    (tmp_path / "alone.toml").write_text(EXPOSURE)
+    for name in ("absent", "absent.npz", "absent.tif", "absent.toml"):
+        fails(FileError, read_burst, tmp_path / name, "nothing there")
+    fails(UsageError, read_burst, tmp_path / "b.jpg", ".jpg")
+    fails(FileError, read_burst, tmp_path / "alone.toml", "alone.tif")
+
+
+# --- images and products -------------------------------------------------------------------
+
+IMAGE = {
+    "absent.tif": (FileError, None, ["nothing there"]),
+    "a folder": (UsageError, lambda path: path.mkdir(), ["folder"]),
+    "i.gif": (UsageError, lambda path: path.write_bytes(b"GIF89a"), [".gif"]),
+    "empty.tif": (FileError, lambda path: path.write_bytes(b""), ["TIFF"]),
+    "text.tif": (FileError, lambda path: path.write_text("hello" * 99), ["not recognized"]),
+    "text.png": (FileError, lambda path: path.write_text("hello" * 99), ["not recognized"]),
+    "cut.tif": (FileError, lambda path: (save(path, FRAME), truncate(path, 0.8)), []),
+    "cut.png": (FileError, lambda path: (save_png(path), truncate(path, 0.6)), []),
+    "empty.npy": (FileError, lambda path: path.write_bytes(b""), [".npy"]),
+    "cut.npy": (FileError, lambda path: (np.save(path, FRAME), truncate(path, 0.6)), []),
+    "object.npy": (FileError, lambda path: np.save(path, np.array([{}], object)), ["pickle"]),
+    "bands.tif": (BurstError, lambda path: save(path, raw()), ["3 bands", "extract"]),
+    "pages.tif": (BurstError, lambda path: pages(*raw())(path), ["3 pages", "extract"]),
+    "bands.npy": (BurstError, lambda path: np.save(path, raw()), ["3 bands"]),
+    "line.npy": (BurstError, lambda path: np.save(path, FRAME[0]), ["(24,)"]),
+    "text.npy": (BurstError, lambda path: np.save(path, np.array([["a"]])), ["numbers"]),
+    "thin.tif": (BurstError, lambda path: save(path, FRAME[:1]), ["1x24"]),
+    "constant.tif": (BurstError, lambda path: save(path, FRAME * 0 + 3), ["constant 3"]),
+    "nothing.tif": (BurstError, lambda path: save(path, FRAME * np.nan), ["NaN"]),
+    "inf.tif": (BurstError, lambda path: save(path, np.where(FRAME > 2900, np.inf, FRAME)),
+                ["infinite"]),
+}  # fmt: skip
+
+
+def save_png(path):
+    from rasterio.shutil import copy
+
+    save(path.with_suffix(".tmp"), FRAME, dtype="uint16")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+        copy(path.with_suffix(".tmp"), path, driver="PNG")
+
+
+@pytest.mark.parametrize("name", IMAGE)
+def test_image(tmp_path, name):
+    error, make, words = IMAGE[name]
+    if make is not None:
+        make(tmp_path / name)
+    fails(error, read_image, tmp_path / name, *words)
+
+
+def product():
+    return Product(raw((300, 200)), raw((300, 200), 1), raw((300, 200), 2), 2)
+
+
+def test_product_files(tmp_path):
+    for name in ("absent.tif", "absent.npz", "absent"):
+        fails(FileError, read_product, tmp_path / name)
+    for name in ("p.tif", "p.npz"):
+        write_product(product(), tmp_path / name)
+        truncate(tmp_path / name, 0.8)
+        fails(FileError, read_product, tmp_path / name)
+        (tmp_path / name).write_text("hello")
+        fails(FileError, read_product, tmp_path / name)
+
+
+# --- outputs that cannot be written --------------------------------------------------------
+
+
+def burst():
+    return Burst.from_dn(raw((3, 100, 90)), [1.0, 1.0, 2.0], 3400.0)
+
+
+WRITE = {
+    "burst.npz": lambda path: write_burst(burst(), path),
+    "burst.tif": lambda path: write_burst(burst(), path, flow_px=np.zeros((3, 2))),
+    "burst": lambda path: write_burst(burst(), path),
+    "product.tif": lambda path: write_product(product(), path),
+    "product.npz": lambda path: write_product(product(), path),
+    "report.json": lambda path: write_text(path),
+}
+
+
+def write_text(path):
+    with atomic_path(path) as draft:
+        draft.write_text("x" * 100_000)
+
+
+@pytest.mark.parametrize("name", WRITE)
+@pytest.mark.parametrize("place", ["under a file", "deep under a file", "in /proc", "on a folder"])
+def test_no_place_to_write(tmp_path, name, place):
+    (tmp_path / "file").write_text("old")
+    if place == "on a folder":
+        target = tmp_path / name
+        target.mkdir()
+        (target / "thesis.doc").write_text("precious")
+    else:
+        parents = {"under a file": tmp_path / "file", "deep under a file": tmp_path / "file/a/b"}
+        target = parents.get(place, Path("/proc/pushframe")) / name
+    fails(FileError, WRITE[name], target)
+    assert (tmp_path / "file").read_text() == "old"
+    left = {entry.name for entry in tmp_path.rglob("*")}
+    assert left == {"file"} | ({name, "thesis.doc"} if place == "on a folder" else set())
+
+
+def test_a_device_is_not_replaced():
+    before = Path("/dev/full").stat()
+    fails(FileError, write_text, Path("/dev/full"), "device")
+    assert Path("/dev/full").stat().st_rdev == before.st_rdev
+
+
+@contextmanager
+def full_disk(limit):
+    """No file may grow beyond `limit` bytes: every writer fails in the midst of its work."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+def everything_in(folder):
+    return {entry: entry.is_file() and entry.read_bytes() for entry in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("name", WRITE)
+@pytest.mark.parametrize("limit", [100, 9_000, "the last byte"])
+@pytest.mark.parametrize("there", [False, True])
+def test_full_disk(tmp_path, name, limit, there, capfd):
+    target = tmp_path / "made" / name
+    WRITE[name](target)
+    if limit == "the last byte":
+        limit = max(len(data) for data in everything_in(tmp_path).values() if data) - 1
+    if not there:
+        shutil.rmtree(tmp_path / "made")
+    before = everything_in(tmp_path)
+    with capfd.disabled(), pytest.raises(FileError) as caught, full_disk(limit):
+        WRITE[name](target)
+    assert "\n" not in str(caught.value)
+    assert str(target) in str(caught.value)
+    assert everything_in(tmp_path) == before
