@@ -15,7 +15,7 @@ def cause_of(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    return " ".join(text.split())[:160] or type(error).__name__
+    return " ".join(text.split())[:160].rstrip(".") or type(error).__name__
 
 
 @contextmanager
@@ -52,12 +52,15 @@ def unwritable(target: str | Path, error: BaseException) -> FileError:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Errors of the body begin with `path`, unless they name a file in it already."""
+def naming(path: Path, within: Path | None = None) -> Iterator[None]:
+    """Errors of the body begin with `path`, unless they name it or a file in it already.
+
+    within: the folder whose files are named well enough, `path` itself unless given.
+    """
     try:
         yield
     except PushframeError as error:
-        if re.search(rf"(^|[\s(]){re.escape(str(path))}([/:\s)]|$)", str(error)):
+        if re.search(rf"(^|[\s(]){re.escape(str(within or path))}([/:\s)]|$)", str(error)):
             raise
         raise type(error)(f"{path}: {error}") from error.__cause__
 

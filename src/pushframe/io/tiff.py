@@ -27,8 +27,8 @@ def read_tiff(path: Path, truth: bool) -> Contents:
     """The contents of a burst in TIFF; truth and flows are left unread unless `truth`."""
     side = find_sidecar(path)
     table = side.table
-    do = f"write {side.home} with exposure = [...], one for each frame"
-    with naming(side.home if table else path):
+    do = f"write {side.home.name} with exposure = [...], one for each frame"
+    with naming(side.home if table else path, within=side.home.parent):
         if side.stack is None:
             # before the pixels: a folder without side-car should fail at once
             exposure = exposures(table.get("exposure"), len(side.frames), do)
