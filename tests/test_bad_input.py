@@ -17,6 +17,7 @@ from pushframe.io import (
     read_simulated,
     write_product,
 )
+from pushframe.io.guard import decoding
 
 rasterio = pytest.importorskip("rasterio")
 tifffile = pytest.importorskip("tifffile")
@@ -167,9 +168,17 @@ def test_a_flipped_pixel_in_an_npz_is_found(tmp_path):
     path = tmp_path / "b.npz"
     np.savez(path, **GOOD)
     data = bytearray(path.read_bytes())
-    data[2000] ^= 255
+    data[2000] ^= 255  # a pixel
     path.write_bytes(data)
     fails(FileError, read_burst, path, "CRC")
+
+
+def test_causes_of_many_lines_are_told_on_one(tmp_path):
+    def decoder(path):
+        with decoding(path, "an image"):
+            raise RuntimeError("first line\n  second line") from OSError(5, "I/O\nerror")
+
+    fails(FileError, decoder, tmp_path / "x.tif", "expected an image", "I/O error")
 
 
 # --- folders of TIFF frames ----------------------------------------------------------------
@@ -370,6 +379,7 @@ IMAGE = {
     "cut.png": (FileError, lambda path: (save_png(path), truncate(path, 0.6)), []),
     "empty.npy": (FileError, lambda path: path.write_bytes(b""), [".npy"]),
     "cut.npy": (FileError, lambda path: (np.save(path, FRAME), truncate(path, 0.6)), []),
+    "archive.npy": (FileError, lambda path: archive(path), ["magic"]),
     "object.npy": (FileError, lambda path: np.save(path, np.array([{}], object)), ["pickle"]),
     "bands.tif": (BurstError, lambda path: save(path, raw()), ["3 bands", "extract"]),
     "pages.tif": (BurstError, lambda path: pages(*raw())(path), ["3 pages", "extract"]),
@@ -382,6 +392,11 @@ IMAGE = {
     "inf.tif": (BurstError, lambda path: save(path, np.where(FRAME > 2900, np.inf, FRAME)),
                 ["infinite"]),
 }  # fmt: skip
+
+
+def archive(path):
+    with path.open("wb") as stream:
+        np.savez(stream, image=FRAME)
 
 
 def save_png(path):

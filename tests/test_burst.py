@@ -104,7 +104,7 @@ def test_what_cannot_be_meant_is_refused(change: dict, message: str) -> None:
 
 
 def test_raw_integers_are_sent_to_from_dn() -> None:
-    with pytest.raises(BurstError, match="use Burst.from_dn"):
+    with pytest.raises(BurstError, match=r"use Burst\.from_dn"):
         Burst(torch.ones(3, 4, 4, dtype=torch.int16), torch.ones(3), torch.tensor(1.0))
 
 

@@ -136,6 +136,10 @@ def test_rpc_offsets_and_scales_are_multiplied() -> None:
     rpc |= {"LAT_OFF": 43.0, "LINE_NUM_COEFF": (1.0, 2.0)}
     high = upscale_georef(GeoRef(rpc=rpc), 2).rpc
     assert high == {
-        **{"LINE_OFF": 20.0, "LINE_SCALE": 22.0, "SAMP_OFF": 10.0, "SAMP_SCALE": 12.0},
-        **{"LAT_OFF": 43.0, "LINE_NUM_COEFF": (1.0, 2.0)},
+        "LINE_OFF": 20.0,
+        "LINE_SCALE": 22.0,
+        "SAMP_OFF": 10.0,
+        "SAMP_SCALE": 12.0,
+        "LAT_OFF": 43.0,
+        "LINE_NUM_COEFF": (1.0, 2.0),
     }

@@ -63,7 +63,9 @@ def test_invalid_pixels_have_no_say(paper_batch) -> None:
 
 def test_a_wrong_exposure_does_not_move_the_frame(paper_batch) -> None:
     burst = paper_batch.burst
-    wrong = dataclasses.replace(burst, frames=burst.frames * torch.linspace(0.9, 1.1, 12)[:, None, None])
+    wrong = dataclasses.replace(
+        burst, frames=burst.frames * torch.linspace(0.9, 1.1, 12)[:, None, None]
+    )
     assert rmse(register(wrong), paper_batch.flow_px) < 0.03
 
 

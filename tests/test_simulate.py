@@ -141,8 +141,12 @@ def resampling_error(name: str, frequency: tuple[float, float]) -> float:
     """RMS error, raw DN at unit exposure, of frames of a sinusoid that spans 0 to 2400 DN."""
     quiet = dataclasses.replace(
         preset(name),
-        **{"size": 40, "frames": 24, "noise_a": 0.0, "noise_std_dn": (0.0, 0.0)},
-        **{"exposure_steps": 0, "psf_hpx": 0.0},
+        size=40,
+        frames=24,
+        noise_a=0.0,
+        noise_std_dn=(0.0, 0.0),
+        exposure_steps=0,
+        psf_hpx=0.0,
     )
 
     def wave(position: torch.Tensor) -> torch.Tensor:  # position (2, ...), truth px

@@ -29,7 +29,8 @@ def coverage_png(evaluation: Mapping[str, Any], path: Path) -> None:
         axes.plot(levels, figures["all"]["coverage"], color=color, label=label)
         for row in figures["subgrids"]:
             for cell in row:
-                axes.plot(levels, cell["coverage"], color=color, linewidth=0.6, alpha=0.6)
+                if cell["coverage"]:  # a sub-grid of holes alone has none
+                    axes.plot(levels, cell["coverage"], color=color, linewidth=0.6, alpha=0.6)
     if not shown:
         axes.text(0.5, 0.4, "no method has an error bar", ha="center", color="0.4")
     axes.set(

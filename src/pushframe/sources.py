@@ -61,7 +61,10 @@ def find_bursts(text: str) -> list[Path]:
         return []
     if is_burst(path):
         return [path]
-    return sorted(p for p in path.iterdir() if is_burst(p)) if path.is_dir() else []
+    if not path.is_dir():
+        return []
+    # an npz that cannot be read must be named, not taken for something else
+    return sorted(p for p in path.iterdir() if p.suffix == ".npz" or is_burst(p))
 
 
 def read_cases(paths: list[Path]) -> Iterator[Case]:

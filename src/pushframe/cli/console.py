@@ -20,6 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from ..errors import UsageError
 from ..io import atomic_path
 
 out = Console(soft_wrap=True)
@@ -54,6 +55,19 @@ def write_json(path: Path, value: Any) -> None:
     """A JSON file that appears whole or not at all."""
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that is not here, before any work."""
+    import torch
+
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(
+            f"expected a device of this machine, got {name!r}: use cpu, or cuda where "
+            "`pushframe info` shows a GPU"
+        ) from error
 
 
 @contextmanager

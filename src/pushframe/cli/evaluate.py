@@ -19,7 +19,16 @@ from ..simulate import PRESETS, preset, with_options
 from ..sources import SimulatedCases, find_bursts, find_sources, read_cases
 from ..tables import SUMMARY, number, tables_markdown
 from ..version import __version__
-from .console import JSON_OPTION, SET_OPTION, note, out, print_json, progress, write_json
+from .console import (
+    JSON_OPTION,
+    SET_OPTION,
+    check_device,
+    note,
+    out,
+    print_json,
+    progress,
+    write_json,
+)
 
 METHODS_HELP = "Comma-separated: " + "; ".join(f"{k}: {v.about}" for k, v in METHODS.items())
 
@@ -61,6 +70,7 @@ def command(
         raise UsageError(f"expected --motion estimated or true, got {motion!r}: choose one")
     names = [name.strip() for name in methods.split(",") if name.strip()]
     find_methods(names)
+    check_device(device)
     setting = with_options(preset(preset_name), frames=frames, size=size, scale=scale)
     setting = load_config(setting, overrides=settings)
     bursts = find_bursts(paths)

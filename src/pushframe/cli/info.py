@@ -10,8 +10,8 @@ import numpy as np
 import typer
 from rich.markup import escape
 
-from ..burst import Burst, GeoRef
-from ..errors import FileError
+from ..burst import Burst, GeoRef, Product
+from ..errors import BurstError, FileError
 from ..io import is_burst, read_burst, read_image, read_product
 from ..methods import METHODS
 from ..simulate import PRESETS
@@ -67,17 +67,16 @@ def describe(path: Path) -> dict[str, Any]:
         raise FileError(f"expected a burst, a product or an image, got {path}: no such file")
     if is_burst(path):
         return describe_burst(read_burst(path))
-    try:
-        product = read_product(path)
-    except FileError:
-        image = read_image(path)
-        low, middle, high = np.nanpercentile(image, [0.5, 50, 99.5]).tolist()
-        return {
-            "kind": "image",
-            "size": f"{image.shape[0]}x{image.shape[1]}",
-            "DN at 0.5, 50, 99.5%": [round(low, 1), round(middle, 1), round(high, 1)],
-            "invalid pixels": f"{np.isnan(image).mean():.2%}",
-        }
+    if path.suffix.lower() in (".tif", ".tiff", ".npz"):
+        try:
+            return describe_product(read_product(path))
+        except BurstError:  # readable, but no product: an image, then
+            pass
+    return describe_image(read_image(path))
+
+
+def describe_product(product: Product) -> dict[str, Any]:
+    """What was delivered, and how it was made."""
     facts: dict[str, Any] = {
         "kind": "product",
         "size": f"{product.mean.shape[0]}x{product.mean.shape[1]}",
@@ -85,11 +84,21 @@ def describe(path: Path) -> dict[str, Any]:
         "median of mean": f"{np.nanmedian(product.mean):.1f} DN",
         "median of samples": f"{np.nanmedian(product.samples):.2f}",
         "georeference": _spell(product.georef),
-        **product.provenance,
     }
     if np.isfinite(product.std).any():
         facts["median of std"] = f"{np.nanmedian(product.std):.2f} DN"
-    return facts
+    return facts | dict(product.provenance)
+
+
+def describe_image(image: np.ndarray) -> dict[str, Any]:
+    """Size and range of an image (H, W) in DN."""
+    percentiles = np.nanpercentile(image, [0.5, 50, 99.5]).tolist()
+    return {
+        "kind": "image",
+        "size": f"{image.shape[0]}x{image.shape[1]}",
+        "DN at 0.5, 50, 99.5%": [round(value, 1) for value in percentiles],
+        "invalid pixels": f"{np.isnan(image).mean():.2%}",
+    }
 
 
 def describe_burst(burst: Burst) -> dict[str, Any]:

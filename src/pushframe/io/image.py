@@ -11,6 +11,7 @@ from ..checks import require
 from ..errors import BurstError, FileError, MissingPackageError, UsageError
 from .contents import numbers, to_float32
 from .guard import decoding, naming, need_file
+from .npz import load_npy
 from .raster import read_layers
 from .sidecar import TIFF
 
@@ -28,7 +29,10 @@ def read_image(path: str | Path) -> np.ndarray:
     if suffix not in (*TIFF, ".png", ".npy"):
         raise UsageError(f"{path}: expected .tif, .png or .npy, got '{suffix}': convert the image")
     with naming(path):
-        image = _npy(path) if suffix == ".npy" else _raster(path, suffix)
+        if suffix == ".npy":
+            image = to_float32(numbers("pixels", load_npy(path)))
+        else:
+            image = _raster(path, suffix)
         _check_image(image)
     return image
 
@@ -52,15 +56,6 @@ def _check_image(image: np.ndarray) -> None:
     seen = image[~np.isnan(image)]
     require(seen.size > 0, "valid pixels", "none: all are NaN or nodata", "use another image")
     require(bool(seen.max() > seen.min()), "an image", f"the constant {seen[0]:g}", "use another")
-
-
-def _npy(path: Path) -> np.ndarray:
-    """The array of an .npy file as float32."""
-    with decoding(path, "an .npy array"):
-        array = np.load(path, allow_pickle=False)
-        if not isinstance(array, np.ndarray):
-            raise ValueError("it is an archive")
-    return to_float32(numbers("pixels", array))
 
 
 def _raster(path: Path, suffix: str) -> np.ndarray:

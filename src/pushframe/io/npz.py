@@ -24,13 +24,15 @@ def load_npz(path: Path, known: tuple[str, ...], skip: tuple[str, ...] = ()) -> 
     """The arrays of an .npz by key, each key among `known`, those of `skip` left unread."""
     need_file(path)
     arrays = {}
-    with decoding(path, "an .npz archive of plain arrays"):
-        if not zipfile.is_zipfile(path):
+    # our own stream: np.load leaves its own open when the archive is damaged
+    with decoding(path, "an .npz archive of plain arrays"), path.open("rb") as stream:
+        if not zipfile.is_zipfile(stream):
             raise FileError(
                 f"{path}: expected an .npz archive, got a file that is not one or is truncated: "
                 "write it with numpy.savez, or copy it again"
             )
-        with np.load(path, allow_pickle=False) as archive:
+        stream.seek(0)
+        with np.load(stream, allow_pickle=False) as archive:
             check_keys(archive.files, known)
             for key in archive.files:
                 if key not in skip:
@@ -38,6 +40,13 @@ def load_npz(path: Path, known: tuple[str, ...], skip: tuple[str, ...] = ()) -> 
                     if not isinstance(arrays[key], np.ndarray):
                         raise ValueError(f"'{key}' is not an array")
     return arrays
+
+
+def load_npy(path: Path) -> np.ndarray:
+    """The array of an .npy file."""
+    need_file(path)
+    with decoding(path, "an .npy array"), path.open("rb") as stream:
+        return np.lib.format.read_array(stream, allow_pickle=False)
 
 
 def read_npz(path: Path, truth: bool) -> Contents:

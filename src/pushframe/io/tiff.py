@@ -15,8 +15,8 @@ from ..errors import BurstError
 from ..geometry import upscale_georef
 from .atomic import atomic_folder, atomic_path
 from .contents import SCALARS, Contents, exposures, number, numbers
-from .guard import decoding, naming, need_file
-from .npz import burst_fields
+from .guard import naming
+from .npz import burst_fields, load_npy
 from .raster import Layer, read_layers, write_layers
 from .sidecar import NAME, Sidecar, find_sidecar, sidecar_text, strings
 
@@ -135,12 +135,7 @@ def _truth(side: Sidecar) -> np.ndarray:
 def _flow(side: Sidecar) -> np.ndarray:
     """The flows, from the side-car or from the .npy that it names."""
     value = side.table["flow_px"]
-    if isinstance(value, str):
-        path = side.file(value)
-        need_file(path)
-        with decoding(path, "an .npy array"):
-            value = np.load(path, allow_pickle=False)
-    return numbers("flow_px", value)
+    return numbers("flow_px", load_npy(side.file(value)) if isinstance(value, str) else value)
 
 
 def write_folder(

@@ -1,0 +1,289 @@
+"""The command line as a user meets it: results, files, exit codes, one-line errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from pushframe import read_burst
+from pushframe.cli import app, main
+from pushframe.io import read_product, read_simulated, write_burst
+from pushframe.scenes import procedural_scene
+
+SMALL = ["--size", "24", "--frames", "4"]
+
+
+def run(*arguments: object) -> str:
+    """Standard output of a command that must succeed."""
+    done = CliRunner().invoke(app, [str(a) for a in arguments], prog_name="pushframe")
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.stdout
+
+
+def refused(capsys: pytest.CaptureFixture, monkeypatch, *arguments: object) -> tuple[int, str]:
+    """Exit code and standard error of a command through the real entry point."""
+    monkeypatch.setattr(sys, "argv", ["pushframe", *(str(a) for a in arguments)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return stop.value.code, capsys.readouterr().err
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for seed in (1, 2):
+        np.save(folder / f"town_{seed}.npy", procedural_scene((150, 150), seed))
+    return folder
+
+
+def test_help_teaches_by_example() -> None:
+    assert "Exit codes: 0 good, 1 checked and not good, 2 wrong use" in run("--help")
+    for command in ("demo", "simulate", "evaluate", "info", "validate"):
+        text = run(command, "--help")
+        assert f"pushframe {command}" in text
+        assert "Examples" in text
+
+
+def test_version() -> None:
+    assert run("--version").startswith("pushframe 0.")
+
+
+def test_simulate_writes_bursts_with_truth(images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "bursts"
+    listed = json.loads(run("simulate", images, "--out", out, *SMALL, "--json"))["bursts"]
+    assert len(listed) == 8  # four windows of 72 px an image
+    assert sorted(map(str, out.iterdir())) == sorted(listed)
+    made = read_simulated(Path(listed[0]))
+    assert made.burst.frames.shape == (4, 24, 24)
+    assert made.truth.shape == (48, 48)
+    image = np.load(images / "town_1.npy")
+    truth_dn = made.truth.numpy() * float(made.burst.white_level)
+    np.testing.assert_allclose(truth_dn, image[12:60, 12:60], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["npz", "folder", "stack"])
+def test_simulate_formats_hold_the_same_burst(kind: str, tmp_path: Path) -> None:
+    for name, chosen in (("a", "npz"), ("b", kind)):
+        run("simulate", "scene:3", "-o", tmp_path / name, *SMALL, "--format", chosen, "--count", 1)
+    first = read_burst(tmp_path / "a" / "scene_3_0000.npz")
+    other = next(p for p in sorted((tmp_path / "b").iterdir()) if p.suffix != ".toml")
+    np.testing.assert_allclose(read_burst(other).frames, first.frames, rtol=1e-5)
+
+
+def test_count_beyond_the_windows_draws_again(tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", procedural_scene((72, 72), 4))
+    out = tmp_path / "bursts"
+    run("simulate", tmp_path / "one.npy", "-o", out, *SMALL, "--count", 3)
+    made = [read_simulated(path) for path in sorted(out.iterdir())]
+    assert len(made) == 3
+    assert np.array_equal(made[0].truth, made[2].truth)
+    assert not np.array_equal(made[0].burst.frames, made[2].burst.frames)
+
+
+def test_evaluate_writes_its_three_files(images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    methods = "bicubic,shift_and_add,map"
+    run("evaluate", images, "--out", out, "--methods", methods, *SMALL)
+    result = json.loads((out / "evaluation.json").read_text())
+    assert result["schema"] == "pushframe-evaluation/1"
+    assert (result["bursts"], result["frames"], result["scale"]) == (8, 4, 2)
+    assert result["border_hpx"] == 8
+    assert len(result["levels"]) == 99
+    assert list(result["methods"]) == methods.split(",")
+    expected = {"psnr_db", "psnr_pooled_db", "rmse", "rmse_per_burst", "v_rmse"}
+    expected |= {"v_rmse_per_burst", "calibration_error", "calibration_error_per_burst"}
+    expected |= {"coverage", "sharpness", "mean_z2", "nll", "crps", "flow_rmse_px"}
+    for figures in result["methods"].values():
+        assert expected <= set(figures["all"])
+        assert len(figures["subgrids"]) == len(figures["subgrids"][0]) == 2
+    psnr = [m["all"]["psnr_db"] for m in result["methods"].values()]
+    assert psnr == sorted(psnr)
+    assert result["methods"]["bicubic"]["all"]["calibration_error"] is None
+    tables = (out / "tables.md").read_text()
+    assert "## Table 1" in tables
+    assert "## Table 2" in tables
+    assert "| | bicubic | shift_and_add | map |" in tables
+    assert (out / "coverage.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_evaluating_images_equals_evaluating_their_bursts(images: Path, tmp_path: Path) -> None:
+    options = ["--methods", "shift_and_add", "--json"]
+    from_images = json.loads(run("evaluate", images, "-o", tmp_path / "a", *SMALL, *options))
+    run("simulate", images, "--out", tmp_path / "bursts", *SMALL)
+    from_files = json.loads(run("evaluate", tmp_path / "bursts", "-o", tmp_path / "b", *options))
+    first, second = (r["methods"]["shift_and_add"]["all"] for r in (from_images, from_files))
+    assert first["psnr_db"] == pytest.approx(second["psnr_db"], abs=1e-3)
+    assert first["crps"] == pytest.approx(second["crps"], rel=1e-4)
+
+
+def test_true_motion_helps(images: Path, tmp_path: Path) -> None:
+    results = [
+        json.loads(
+            run(
+                "evaluate",
+                images,
+                "-o",
+                tmp_path,
+                *SMALL,
+                "--json",
+                "--methods",
+                "map",
+                "--motion",
+                motion,
+            )
+        )["methods"]["map"]["all"]
+        for motion in ("true", "estimated")
+    ]
+    assert results[0]["flow_rmse_px"] == 0
+    assert results[0]["psnr_db"] > results[1]["psnr_db"]
+
+
+@pytest.mark.parametrize(
+    ("options", "better"),
+    [
+        (["--scale", "3"], "map"),
+        (["--scale", "3", "--motion", "true"], "map"),  # whole sub-grids of holes in shift-and-add
+        (["--preset", "continuous"], "map"),
+        (["--set", "motion=affine"], "shift_and_add"),
+    ],
+)
+def test_other_scales_and_presets(options: list[str], better: str, tmp_path: Path) -> None:
+    result = json.loads(run("evaluate", "scene:1", "-o", tmp_path, "--json", *SMALL, *options))
+    psnr = {name: m["all"]["psnr_db"] for name, m in result["methods"].items()}
+    assert psnr[better] > psnr["bicubic"]
+
+
+def test_small_images_are_named_not_hidden(images: Path, tmp_path: Path) -> None:
+    np.save(images / "tiny.npy", procedural_scene((40, 40), 3))
+    result = json.loads(
+        run("evaluate", images, "-o", tmp_path / "out", *SMALL, "--methods", "bicubic", "--json")
+    )
+    assert result["skipped"] == ["tiny.npy"]
+    assert result["bursts"] == 8
+
+
+def test_demo_leaves_a_product_and_a_page(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    result = json.loads(run("demo", "--out", out, "--size", 32, "--frames", 6, "--json"))
+    assert {p.name for p in out.iterdir()} == {
+        "burst.npz",
+        "product.tif",
+        "evaluation.json",
+        "index.html",
+    }
+    product = read_product(out / "product.tif")
+    assert product.mean.shape == (64, 64)
+    assert np.isfinite(product.std).all()
+    made = read_simulated(out / "burst.npz")
+    truth_dn = made.truth.numpy() * float(made.burst.gain[0])
+    error = (product.mean - truth_dn)[8:-8, 8:-8] / float(made.burst.gain[0])
+    best = max(m["all"]["psnr_db"] for m in result["methods"].values())
+    assert -10 * np.log10((error**2).mean()) == pytest.approx(best, abs=0.01)
+
+
+def test_info_of_everything(images: Path, tmp_path: Path) -> None:
+    run("demo", "--out", tmp_path, "--size", 24, "--frames", 3)
+    assert json.loads(run("info", "--json"))["presets"] == ["paper", "affine", "continuous"]
+    assert json.loads(run("info", tmp_path / "burst.npz", "--json"))["frames"] == 3
+    assert json.loads(run("info", tmp_path / "product.tif", "--json"))["kind"] == "product"
+    assert json.loads(run("info", images / "town_1.npy", "--json"))["size"] == "150x150"
+    assert "exposure" in run("info", tmp_path / "burst.npz")
+
+
+def test_validate_good_bad_and_unreadable(tmp_path: Path, capsys, monkeypatch) -> None:
+    run("simulate", "scene:3", "--out", tmp_path / "b", *SMALL, "--count", 1)
+    path = tmp_path / "b" / "scene_3_0000.npz"
+    assert json.loads(run("validate", path, "--json"))["fit"] is True
+    with np.load(path) as data:
+        held = dict(data)
+    np.savez(tmp_path / "bad.npz", **{**held, "exposure": [1, 0, 1, 1]})
+    code, _ = refused(capsys, monkeypatch, "validate", tmp_path / "bad.npz")
+    assert code == 1
+    (tmp_path / "cut.npz").write_bytes(path.read_bytes()[:500])
+    code, err = refused(capsys, monkeypatch, "validate", tmp_path / "cut.npz")
+    assert code == 2
+    assert "cut.npz" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["simulate", "nowhere", "--out", "x"], "no such file"),
+        (["simulate", "scene:x", "--out", "x"], "scene:7"),
+        (["simulate", "scene:1", "--out", "x", "--preset", "papr"], "preset of paper"),
+        (["simulate", "scene:1", "--out", "x", "--scale", "5"], "scale of 2, 3, 4"),
+        (["simulate", "scene:1", "--out", "x", "--set", "moton=drift"], "did you mean 'motion'"),
+        (["simulate", "scene:1", "--out", "x", "--format", "zip"], "--format npz"),
+        (["simulate", "scene:1", "--out", "x", "--count", "0"], "--count of at least 1"),
+        (["evaluate", "scene:1", "--out", "x", "--methods", "bicubi"], "did you mean 'bicubic'"),
+        (["evaluate", "scene:1", "--out", "x", "--methods", ","], "at least one method"),
+        (["evaluate", "scene:1", "--out", "x", "--motion", "guess"], "estimated or true"),
+        (["evaluate", "scene:1", "--out", "x", "--device", "cuda:7"], "device"),
+        (["info", "nowhere.tif"], "no such file"),
+        (["validate", "nowhere.npz"], "nowhere.npz"),
+        (["demo", "--size", "2"], "size of at least 8"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_2(
+    arguments: list[str], message: str, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, err = refused(capsys, monkeypatch, *arguments)
+    assert code == 2
+    assert message in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unwritable_and_occupied_outputs(tmp_path: Path, capsys, monkeypatch) -> None:
+    (tmp_path / "file").write_text("here")
+    for command in ("simulate", "evaluate"):
+        out = tmp_path / "file" / "below"
+        code, err = refused(capsys, monkeypatch, command, "scene:1", "--out", out, *SMALL)
+        assert code == 2
+        assert str(tmp_path / "file") in err
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "note.txt").write_text("keep me")
+    code, err = refused(
+        capsys, monkeypatch, "simulate", "scene:1", "--out", tmp_path / "full", *SMALL
+    )
+    assert code == 2
+    assert "new or empty folder" in err
+    assert (tmp_path / "full" / "note.txt").read_text() == "keep me"
+
+
+def test_a_bad_burst_in_a_folder_is_named(tmp_path: Path, capsys, monkeypatch) -> None:
+    run("simulate", "scene:3", "--out", tmp_path / "b", *SMALL, "--count", 2)
+    victim = tmp_path / "b" / "scene_3_0001.npz"
+    victim.write_bytes(victim.read_bytes()[:-900])
+    code, err = refused(capsys, monkeypatch, "evaluate", tmp_path / "b", "-o", tmp_path / "out")
+    assert code == 2
+    assert "scene_3_0001.npz" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_bursts_without_truth_cannot_be_evaluated(tmp_path: Path, capsys, monkeypatch) -> None:
+    run("simulate", "scene:3", "--out", tmp_path / "b", *SMALL, "--count", 1)
+    burst = read_burst(tmp_path / "b" / "scene_3_0000.npz")
+    write_burst(burst, tmp_path / "plain.npz")
+    code, err = refused(
+        capsys, monkeypatch, "evaluate", tmp_path / "plain.npz", "-o", tmp_path / "out"
+    )
+    assert code == 2
+    assert "truth" in err
+
+
+def test_the_installed_command_runs() -> None:
+    command = [sys.executable, "-c", "from pushframe.cli import main; main()", "info", "--json"]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert json.loads(done.stdout)["device"] == "cpu"

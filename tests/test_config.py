@@ -1,0 +1,63 @@
+"""Configuration: typed, and explicit about what does not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from pushframe.config import load_config
+from pushframe.errors import FileError, UsageError
+
+
+@dataclass(frozen=True)
+class Inner:
+    rate: float = 0.1
+    span: tuple[float, float] = (0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Outer:
+    steps: int = 10
+    kind: Literal["a", "b"] = "a"
+    name: str = "x"
+    fast: bool = False
+    limit: float | None = None
+    inner: Inner = field(default_factory=Inner)
+
+
+def test_file_then_overrides(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('steps = 20\nkind = "b"\n[inner]\nrate = 1\n')
+    config = load_config(Outer(), file, ["inner.span=[1, 2.5]", "name=hello", "fast=true"])
+    assert config == Outer(20, "b", "hello", True, None, Inner(1.0, (1.0, 2.5)))
+    assert load_config(Outer(), overrides=["limit=3"]).limit == 3.0
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("step=3", "did you mean 'steps'"),
+        ("inner.rat=3", r"got 'inner\.rat': did you mean 'rate'"),
+        ("qqq=3", "use one of fast, inner"),
+        ("steps=3.5", "steps to be int, got 3.5"),
+        ("steps=true", "steps to be int, got True"),
+        ("kind=c", "kind to be 'a' or 'b', got 'c'"),
+        ("inner.span=[1]", r"inner\.span to be tuple\[float, float\]"),
+        ("steps", "expected key=value"),
+    ],
+)
+def test_what_does_not_fit_is_named(override: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_config(Outer(), overrides=[override])
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="expected a TOML file"):
+        load_config(Outer(), tmp_path / "none.toml")
+    broken = tmp_path / "broken.toml"
+    broken.write_text("steps = = 3")
+    with pytest.raises(FileError, match=r"broken\.toml"):
+        load_config(Outer(), broken)
