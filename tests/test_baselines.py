@@ -223,3 +223,21 @@ def test_noise_law_matters_to_the_weights(paper_batch: Simulated) -> None:
     told = map_estimate(burst, paper_batch.flow_px, 2).mean
     misled = map_estimate(noisy, paper_batch.flow_px, 2).mean
     assert psnr(told, paper_batch.truth) > psnr(misled, paper_batch.truth) + 1
+
+
+def test_map_leaves_holes_where_nothing_was_seen(paper_batch: Simulated) -> None:
+    valid = paper_batch.burst.valid.clone()
+    valid[:, :, 10:20, 15:30] = False
+    burst = dataclasses.replace(paper_batch.burst, valid=valid)
+    mean = map_estimate(burst, paper_batch.flow_px, 2).mean
+    assert bool(torch.isnan(mean[:, 26:32, 36:52]).all())
+    assert 0.01 < float(torch.isnan(mean).float().mean()) < 0.1
+
+
+def test_a_law_that_vanishes_in_the_dark_is_usable(paper_batch: Simulated) -> None:
+    valid = paper_batch.burst.valid.clone()
+    valid[:, 3, 5:35, 5:35] = False
+    law = NoiseLaw(torch.ones(2), torch.zeros(2))
+    burst = dataclasses.replace(paper_batch.burst, valid=valid, noise=law)
+    for method in (shift_and_add, map_estimate):
+        assert bool(torch.isfinite(method(burst, paper_batch.flow_px, 2).mean).all())

@@ -32,7 +32,7 @@ def test_large_shifts_are_found_as_by_an_independent_library() -> None:
     whole = phase_correlation(made.burst)
     frames = made.burst.frames[0].numpy()
     for k in range(1, 6):
-        # skimage gives the shift that registers the frame onto the reference: minus our flow
+        # skimage gives the shift that registers the frame onto the reference: our flow
         shift, *_ = phase_cross_correlation(frames[0], frames[k], normalization="phase")
         assert (whole[0, k] - torch.tensor(shift)).abs().max() <= 1
     assert (whole - made.flow_px).abs().max() <= 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .burst import Burst, Posterior
@@ -100,7 +101,7 @@ def map_estimate(
     """The maximum a posteriori image under a stationary Gaussian prior (conjugate gradients).
 
     samples: perturb-and-MAP draws for the variance; 0 gives no error bar and is many times
-    faster. Pixels are unknown only where no frame has a valid sample anywhere.
+    faster. Pixels farther than a low-res pixel from every valid sample are NaN.
     """
     require(samples >= 0, "a sample count of at least 0", samples, "raise it", UsageError)
     pad = CANVAS_PAD_HPX
@@ -116,7 +117,14 @@ def map_estimate(
         generator = torch.Generator(burst.frames.device).manual_seed(seed)
         draws = (problem.sample_error(generator) ** 2 for _ in range(samples))
         var = _crop(sum(draws, torch.zeros_like(mean)) / samples, pad)
-    return Posterior(_crop(mean, pad), var)
+    return Posterior(_crop(mean, pad), var).without(far_from_samples(burst, flow_px, scale))
+
+
+def far_from_samples(burst: Burst, flow_px: Tensor, scale: int) -> Tensor:
+    """High-res pixels with no valid sample within a low-res pixel, (B, s*H, s*W) bool."""
+    valid = burst.valid.to(burst.frames)
+    near = splat(valid, valid, flow_px, scale).weight
+    return F.max_pool2d(near, 2 * scale + 1, stride=1, padding=scale) <= 0
 
 
 def _prior(burst: Burst, noise_var: Tensor, canvas: tuple[int, int]) -> Tensor:

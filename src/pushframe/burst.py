@@ -187,7 +187,10 @@ class Burst:
         return self if self.frames.ndim == 4 else stack([self])
 
     def select(self, index: Sequence[int]) -> Burst:
-        """The burst of the frames `index`, in that order; the first becomes the reference."""
+        """The burst of the frames `index`, in that order; the first becomes the reference.
+
+        The georeference is the old reference's, and goes with it.
+        """
         order = list(index)
         return dataclasses.replace(
             self,
@@ -195,6 +198,7 @@ class Burst:
             valid=self.valid[..., order, :, :],
             exposure=self.exposure[..., order],
             names=tuple(self.names[i] for i in order),
+            georef=self.georef if order[0] == 0 else None,
         )
 
     def split_reference(self) -> tuple[Burst, Burst]:
@@ -264,6 +268,11 @@ class Posterior:
     def __post_init__(self) -> None:
         if self.var is not None:
             check_shape("var", self.var, tuple(self.mean.shape))
+
+    def without(self, unknown: Tensor) -> Posterior:
+        """The same with NaN where `unknown`."""
+        var = None if self.var is None else self.var.masked_fill(unknown, torch.nan)
+        return Posterior(self.mean.masked_fill(unknown, torch.nan), var)
 
     def __getitem__(self, index: int) -> Posterior:
         """One entry of a batch."""

@@ -49,7 +49,13 @@ class Evaluation:
 
     def compute(self) -> dict[str, object]:
         """The figures; an error where there was no burst, or bursts of several scales."""
-        require(self.bursts > 0, "a burst with truth", "none", "give larger images", UsageError)
+        require(
+            self.bursts > 0,
+            "a burst with truth",
+            "none",
+            "give images that hold a window without nodata",
+            UsageError,
+        )
         require(
             len(self.scales) == 1,
             "bursts of one scale",

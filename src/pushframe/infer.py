@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from .baselines import weighted_splat
 from .burst import Burst, Product
@@ -10,6 +11,7 @@ from .checks import check_scale, require
 from .errors import UsageError
 from .geometry import upscale_georef
 from .methods import BEST, Estimate, find_methods
+from .ops import splat
 from .version import __version__
 
 
@@ -38,9 +40,7 @@ def make_product(burst: Burst, estimate: Estimate, scale: int, method: str) -> P
     batch = burst.batched()
     mean, var = estimate.posterior.mean[0], estimate.posterior.var
     gain, black = burst.gain[0], burst.black_level
-    used = batch if estimate.flow_px is not None else batch.select([0])
-    flow_px = torch.zeros(1, 1, 2).to(mean) if estimate.flow_px is None else estimate.flow_px
-    samples = weighted_splat(used, flow_px, scale).samples[0]
+    samples = count_samples(batch, estimate.flow_px, scale)[0]
     std = torch.full_like(mean, torch.nan) if var is None else var[0].sqrt()
     return Product(
         mean=(mean * gain + black).cpu().numpy(),
@@ -50,6 +50,15 @@ def make_product(burst: Burst, estimate: Estimate, scale: int, method: str) -> P
         georef=None if burst.georef is None else upscale_georef(burst.georef, scale),
         provenance=_provenance(burst, method),
     )
+
+
+def count_samples(burst: Burst, flow_px: Tensor | None, scale: int) -> Tensor:
+    """Effective number of observations of each high-res pixel of a batch, (B, s*H, s*W)."""
+    if flow_px is None:
+        alone = burst.select([0])
+        still = torch.zeros(len(alone.frames), 1, 2).to(alone.frames)
+        return splat(alone.frames, alone.valid.to(alone.frames), still, scale).samples
+    return weighted_splat(burst, flow_px, scale).samples
 
 
 def _provenance(burst: Burst, method: str) -> dict[str, str]:

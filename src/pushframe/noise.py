@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from .burst import Burst, NoiseLaw
 from .errors import BurstError
 from .filters import gaussian_blur
+
+QUANTISATION_DN2 = 1 / 12  # variance of rounding to whole DN
 
 
 def normalised_noise_var(law: NoiseLaw, signal: Tensor, gain: Tensor) -> Tensor:
@@ -34,4 +37,6 @@ def frame_noise_var(burst: Burst) -> Tensor:
     valid = burst.valid.to(burst.frames)
     share = gaussian_blur(valid, 1.0).clamp(min=1e-6)
     signal = gaussian_blur(burst.frames * valid, 1.0) / share
-    return normalised_noise_var(burst.noise, signal, burst.gain)
+    var = normalised_noise_var(burst.noise, signal, burst.gain)
+    # a law that vanishes in the dark would give infinite weight: a DN is never finer than a DN
+    return torch.maximum(var, QUANTISATION_DN2 / burst.gain[..., None, None] ** 2)

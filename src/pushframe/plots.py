@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,19 @@ from .errors import MissingPackageError
 from .io import atomic_path
 
 
-def coverage_png(evaluation: Mapping[str, Any], path: Path) -> None:
-    """Measured against nominal coverage of each method: all pixels bold, sub-grids thin."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
+def need_matplotlib() -> None:
+    """Say what to install before any work is done, where matplotlib is missing."""
+    if importlib.util.find_spec("matplotlib") is None:
         raise MissingPackageError(
             "expected matplotlib for figures, got none: pip install 'pushframe[report]'"
-        ) from error
+        )
+
+
+def coverage_png(evaluation: Mapping[str, Any], path: Path) -> None:
+    """Measured against nominal coverage of each method: all pixels bold, sub-grids thin."""
+    need_matplotlib()
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(5.2, 5.0), layout="constrained")
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="ideal")

@@ -75,16 +75,17 @@ def lucas_kanade(
 
 
 def _overlap(burst: Burst, shift_px: Tensor, border_px: int) -> Tensor:
-    """Pixels valid in a frame whose match, `border_px` around it, is valid in the reference."""
-    unseen = F.pad((~burst.valid[:, :1]).to(burst.frames), [border_px] * 4, value=1.0)
-    near = F.max_pool2d(unseen, 2 * border_px + 1, stride=1)[:, 0]
+    """Pixels with nothing invalid within `border_px`, in the frame and in the reference."""
+    unseen = F.pad((~burst.valid).to(burst.frames), [border_px] * 4, value=1.0)
+    near_all = F.max_pool2d(unseen, 2 * border_px + 1, stride=1)
+    near = near_all[:, 0]
     position = pixel_grid(burst.shape, near) + shift_px.round()[..., None, None]
     limit = near.new_tensor(burst.shape)[:, None, None] - 1
     inside = ((position >= 0) & (position <= limit)).all(2)
     position = position.flatten(0, 1)
     count = burst.count
     blocked = sample_at(near.repeat_interleave(count, 0), position, "bilinear") > 0
-    return burst.valid & inside & ~blocked.unflatten(0, (-1, count))
+    return (near_all == 0) & inside & ~blocked.unflatten(0, (-1, count))
 
 
 def _flattened(burst: Burst) -> Tensor:

@@ -26,7 +26,8 @@ class Simulation:
     scale: zoom from frame to truth, 2 to 4. frames: N. size: side of a frame, low-res px.
     white_level: raw DN of radiance 1 at exposure 1.
     gamma, exposure_steps: exposures `gamma^c`, gamma uniform, c uniform on {-steps..steps}.
-    exposure_error: relative rms error of the *stated* exposures.
+    exposure_error: relative rms error of the *stated* exposures of the frames 1 to N-1; the
+        truth is on the reference's scale, whose own error nobody could tell.
     noise_a, noise_std_dn: the law `var = a dn + std^2`, std uniform between the two, per burst.
     motion: "translation", "affine" (a linear part, `bend_px` at its largest) or "drift" (a
         smooth local field, `bend_px` at its largest), both on top of the translation.
@@ -62,6 +63,15 @@ class Simulation:
         for name in ("exposure_error", "noise_a", "shift_px", "bend_px", "psf_hpx"):
             value = getattr(self, name)
             require(value >= 0, f"{name} of at least 0", value, "raise it", UsageError)
+        bend_px = 0.0 if self.motion == "translation" else self.bend_px
+        reach_hpx = self.scale * (self.shift_px + bend_px)
+        require(
+            reach_hpx <= self.margin_hpx,
+            f"a margin_hpx of at least {reach_hpx:g}, the largest motion",
+            self.margin_hpx,
+            "raise margin_hpx or lower shift_px",
+            UsageError,
+        )
 
     @property
     def truth_size(self) -> int:
@@ -116,7 +126,9 @@ def simulate(source: Tensor, setting: Simulation, generator: torch.Generator) ->
 
     law = NoiseLaw(std_dn.new_full((batch,), setting.noise_a), std_dn**2)
     stated = exposure * setting.white_level
-    true_gain = stated * (1 + setting.exposure_error * draw.normal(batch, setting.frames))
+    moving = _but_the_reference(setting.frames, source)
+    error = setting.exposure_error * draw.normal(batch, setting.frames) * moving
+    true_gain = stated * (1 + error)
     noise_std = normalised_noise_var(law, clean, true_gain).sqrt()
     noisy = clean + noise_std * draw.normal(*clean.shape)
     frames = noisy * (true_gain / stated)[..., None, None]
@@ -160,6 +172,11 @@ class _Draw:
         return unit.to(self.like)
 
 
+def _but_the_reference(count: int, like: Tensor) -> Tensor:
+    """Zero for frame 0, which defines grid and scale, and one for the others, (N,)."""
+    return torch.arange(count, device=like.device).clamp(max=1).to(like)
+
+
 def _draw_exposure(draw: _Draw, batch: int, setting: Simulation) -> Tensor:
     """`gamma^c`, one gamma a burst, one c a frame, (B, N)."""
     gamma = draw.uniform(*setting.gamma, batch)[:, None]
@@ -171,7 +188,7 @@ def _draw_exposure(draw: _Draw, batch: int, setting: Simulation) -> Tensor:
 def _draw_flow(draw: _Draw, batch: int, setting: Simulation) -> Tensor:
     """Flows from frame to reference, (B, N, 2) or (B, N, 2, H, W) low-res px; frame 0 at rest."""
     count, size = setting.frames, setting.size
-    moving = torch.arange(count, device=draw.like.device).clamp(max=1).to(draw.like)
+    moving = _but_the_reference(count, draw.like)
     shift = draw.uniform(-setting.shift_px, setting.shift_px, batch, count, 2)
     shift = shift * moving[:, None]
     if setting.motion == "translation":

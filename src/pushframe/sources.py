@@ -64,7 +64,14 @@ def find_bursts(text: str) -> list[Path]:
     if not path.is_dir():
         return []
     # an npz that cannot be read must be named, not taken for something else
-    return sorted(p for p in path.iterdir() if p.suffix == ".npz" or is_burst(p))
+    found = sorted(p for p in path.iterdir() if p.suffix == ".npz" or is_burst(p))
+    images = [p for p in path.iterdir() if p.suffix in IMAGE_SUFFIXES and p not in found]
+    if found and images:
+        raise UsageError(
+            f"expected images or bursts in {path}, got both ({images[0].name}, {found[0].name}): "
+            "keep them in folders of their own"
+        )
+    return found
 
 
 def read_cases(paths: list[Path]) -> Iterator[Case]:

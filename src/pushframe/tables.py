@@ -49,8 +49,8 @@ def tables_markdown(evaluation: Mapping[str, Any]) -> str:
             "\n## Table 1: reconstruction and uncertainty, pooled over the test set\n",
             _table(TABLE_1, methods, _cell),
             "\n## Table 2: by sub-grid, mean over bursts (sharpness pooled)\n",
-            "Each cell shows the sub-grids where they lie: top left, top right / bottom left, "
-            "bottom right.\n",
+            "Each cell shows the sub-grids `s*l + tau` where they lie: a line for each tau_y, "
+            "in it a value for each tau_x; the first is the one that the reference samples.\n",
             _table(TABLE_2, methods, _grid_cell),
             "",
         )

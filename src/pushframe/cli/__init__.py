@@ -18,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Bursts of satellite frames to one image of twice the resolution, "
     "with an error bar for every pixel.",
-    epilog="Exit codes: 0 good, 1 checked and not good, 2 wrong use or input.",
+    epilog="Exit codes: 0 good, 1 checked and not good, 2 wrong use or input, 130 interrupted.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for module in (demo, simulate, evaluate, info, validate):

@@ -22,7 +22,7 @@ COMPARED = ("bicubic", "shift_and_add", "map", BEST)
 
 def command(
     to: Path = typer.Option(Path("demo"), "--out", "-o", help="Folder for the results."),
-    seed: int = typer.Option(7, help="Which scene; each number is another one."),
+    seed: int = typer.Option(7, min=0, help="Which scene; each number is another one."),
     frames: int = typer.Option(15, help="Frames in the burst."),
     size: int = typer.Option(128, help="Side of a frame, px."),
     as_json: bool = JSON_OPTION,

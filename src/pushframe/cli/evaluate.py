@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..evaluate import Case, evaluate
 from ..io import atomic_path
 from ..methods import METHODS, find_methods
-from ..plots import coverage_png
+from ..plots import coverage_png, need_matplotlib
 from ..simulate import PRESETS, preset, with_options
 from ..sources import SimulatedCases, find_bursts, find_sources, read_cases
 from ..tables import SUMMARY, number, tables_markdown
@@ -46,8 +46,8 @@ def command(
     frames: int | None = typer.Option(None, help="Frames in a burst. [default: 15]"),
     size: int | None = typer.Option(None, help="Side of a frame, px. [default: 64]"),
     scale: int | None = typer.Option(None, help="Zoom, 2-4. [default: 2]"),
-    seed: int = typer.Option(0, help="Same seed, same bursts."),
-    border: int = typer.Option(8, help="High-res px left out along the edges."),
+    seed: int = typer.Option(0, min=0, help="Same seed, same bursts."),
+    border: int = typer.Option(8, min=0, help="High-res px left out along the edges."),
     device: str = typer.Option("cpu", help="cpu or cuda."),
     settings: list[str] = SET_OPTION,
     as_json: bool = JSON_OPTION,
@@ -71,6 +71,7 @@ def command(
     names = [name.strip() for name in methods.split(",") if name.strip()]
     find_methods(names)
     check_device(device)
+    need_matplotlib()
     setting = with_options(preset(preset_name), frames=frames, size=size, scale=scale)
     setting = load_config(setting, overrides=settings)
     bursts = find_bursts(paths)
@@ -94,7 +95,7 @@ def command(
         }
         result["skipped"] = made.skipped
         for name in made.skipped:
-            note(f"{name} is smaller than one window of {setting.source_size} px: left out")
+            note(f"{name} has no window of {setting.source_size} px without nodata: left out")
     write_json(to / "evaluation.json", result)
     with atomic_path(to / "tables.md") as temporary:
         temporary.write_text(tables_markdown(result))

@@ -28,7 +28,7 @@ def command(
     count: int | None = typer.Option(
         None, help="Bursts from each image; all its windows once if not given."
     ),
-    seed: int = typer.Option(0, help="Same seed, same bursts."),
+    seed: int = typer.Option(0, min=0, help="Same seed, same bursts."),
     kind: str = typer.Option("npz", "--format", help="npz, folder (TIFF frames) or stack (TIFF)."),
     settings: list[str] = SET_OPTION,
     as_json: bool = JSON_OPTION,

@@ -139,7 +139,8 @@ def burst_of(contents: Contents) -> Burst:
         frames, contents.exposure, white, black, valid=valid, noise=noise,
         georef=contents.georef, names=names, notes=tuple(dict.fromkeys(notes)),
     )  # fmt: skip
-    return burst if order[0] == 0 else burst.select(order)
+    # the georeference is already that of the frame that becomes the reference
+    return dataclasses.replace(burst.select(order), georef=contents.georef)
 
 
 def estimated_white(seen_dn: np.ndarray, exposure: float, black: float) -> float:

@@ -1,0 +1,118 @@
+"""The documents stay true: names, commands, links, keys and examples are those of the code."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import re
+import shlex
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import typer
+
+import pushframe
+from pushframe import methods
+from pushframe.cli import app
+from pushframe.simulate import PRESETS, Simulation
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+MODULES = {module.name for module in pkgutil.iter_modules(pushframe.__path__)}
+FILES = r"\.(cff|css|html|jp2|js|json|md|npy|npz|png|py|safetensors|svg|tiff?|toml|txt)$"
+
+
+def missing_names(text: str) -> list[str]:
+    """`module.name`, `Class.name` in backticks that do not exist; `burst.x` may be a Burst's."""
+    quoted = re.findall(r"`([A-Za-z_]\w*(?:\.\w+)+)(?:\([^`]*\))?`", text)
+    return [name for name in quoted if not re.search(FILES, name) and not _exists(name)]
+
+
+def _exists(name: str) -> bool:
+    """Whether the package holds a dotted name; those of other packages are not judged."""
+    first, *rest = name.removeprefix("pushframe.").split(".")
+    if first in MODULES:
+        module = importlib.import_module(f"pushframe.{first}")
+        return _has(module, rest) or _has(getattr(module, first.capitalize(), None), rest)
+    ours = hasattr(pushframe, first) or name.startswith("pushframe.")
+    return not ours or _has(pushframe, [first, *rest])
+
+
+def _has(here: object, parts: list[str]) -> bool:
+    there = hasattr(here, parts[0]) or parts[0] in getattr(here, "__annotations__", {})
+    return there and (not parts[1:] or _has(getattr(here, parts[0], None), parts[1:]))
+
+
+def missing_tests(text: str) -> list[str]:
+    """`tests/file.py::name` without such a function in such a file."""
+    files = {path: path.read_text() for path in ROOT.glob("tests/**/*.py")}
+    named = re.findall(r"(tests/[\w/]+\.py)::(\w+)", text)
+    return [f"{f}::{name}" for f, name in named if f"\ndef {name}(" not in files.get(ROOT / f, "")]
+
+
+def missing_links(text: str, page: Path) -> list[str]:
+    """Relative links and images without a file, or to a heading that is not there."""
+    lost = []
+    for link in re.findall(r"\]\(([^)\s]+)|<img[^>]+src=\"([^\"]+)\"", text):
+        target, _, part = "".join(link).partition("#")
+        path = page.parent / target if target else page
+        if re.match(r"[a-z]+:", target) or (path.exists() and not part):
+            continue
+        heads = re.findall(r"^#+ (.+)$", path.read_text(), re.M) if path.is_file() else []
+        if part not in [re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads]:
+            lost.append("".join(link))
+    return lost
+
+
+def blocks(text: str, language: str) -> str:
+    return "".join(re.findall(rf"^```{language}\n(.*?)^```", text, re.S | re.M))
+
+
+def parse_commands(text: str) -> int:
+    """Parse each `pushframe` command of the bash blocks; an unknown option or name raises."""
+    count, group = 0, typer.main.get_command(app)
+    for line in re.split(r"&&|\n", blocks(text, "bash").replace("\\\n", " ")):
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["pushframe"] and not words[1].startswith("-"):
+            group.commands[words[1]].make_context(words[1], words[2:])  # parses, runs nothing
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_exists(page: Path) -> None:
+    text = page.read_text()
+    assert missing_names(text) + missing_tests(text) + missing_links(text, page) == []
+    parse_commands(text)
+
+
+@pytest.mark.parametrize(("page", "keys"), [("conventions.md", 0), ("evaluation.md", 30)])
+def test_examples_run_and_keys_are_documented(page: str, keys: int, monkeypatch) -> None:
+    monkeypatch.setattr(methods, "METHODS", dict(methods.METHODS))
+    text, space = (ROOT / "docs" / page).read_text(), {}
+    exec(blocks(text, "python"), space)
+    found = set(re.findall(r'"(\w+)":', json.dumps(space.get("result")))) - set(methods.METHODS)
+    assert {key for key in found if f"`{key}`" not in text} == set()
+    assert len(found) >= keys
+
+
+def test_every_setting_of_every_preset_is_documented() -> None:
+    table = (ROOT / "docs/method.md").read_text()
+    for name in (field.name for field in fields(Simulation)):
+        values = "|".join(str(getattr(setting, name)).lower() for setting in PRESETS.values())
+        shown = re.findall(rf"^\| `{name}` \|[^|]*\|([^|]*\|[^|]*\|[^|]*)\|", table, re.M)
+        words = [re.findall(r"[a-z]+|[\d.]+", text) for text in (values, *shown)]
+        assert [w[:6].removesuffix(".0") for w in words[0]] == [w[:6] for w in words[1]]
+
+
+def test_what_is_wrong_is_caught() -> None:
+    assert missing_names("`geometry.subsampel` `burst.notes` `a.tif`") == ["geometry.subsampel"]
+    assert missing_names("`Burst.gian` `torch.no` `pushframe.no`") == ["Burst.gian", "pushframe.no"]
+    assert missing_tests("tests/test_docs.py::test_none") == ["tests/test_docs.py::test_none"]
+    assert missing_links("[a](no.md) [b](docs/files.md#keys)", ROOT / "x.md") == ["no.md"]
+    assert parse_commands("```bash\npushframe info a && pushframe info\n```\n") == 2
+    for wrong in ("info --jsn", "evaluate scene:1", "inof"):
+        with pytest.raises(Exception, match=r"jsn|Missing parameter: to|inof"):
+            parse_commands(f"```bash\npushframe {wrong}\n```\n")
