@@ -115,10 +115,10 @@ def test_map_solves_its_normal_equations() -> None:
     setting = dataclasses.replace(PRESETS["paper"], size=8, frames=4)
     made = simulate(sources(setting, 1), setting, torch.Generator().manual_seed(3))
     burst, flow = made.burst, made.flow_px
-    size = canvas_shape((8, 8), 2, 16)
-    model = forward_model(flow.double(), (8, 8), 2, 16)
+    size = canvas_shape((8, 8), 2, 8)
+    model = forward_model(flow.double(), (8, 8), 2, 8)
     unit = torch.eye(size[0] * size[1], dtype=torch.float64).reshape(-1, *size)
-    rows = torch.cat([forward_model(flow.double(), (8, 8), 2, 16).forward(u[None]) for u in unit])
+    rows = torch.cat([forward_model(flow.double(), (8, 8), 2, 8).forward(u[None]) for u in unit])
     matrix = rows.flatten(1).T.numpy()
     gain = burst.gain[0].double().numpy()
     precision = np.repeat(gain**2 / float(burst.noise.b), 64) * model.inside.flatten().numpy()
@@ -132,8 +132,8 @@ def test_map_solves_its_normal_equations() -> None:
     spread = np.fft.ifft2(np.fft.fft2(unit.numpy()) / spectrum).real.reshape(len(unit), -1)
     normal = matrix.T @ (precision[:, None] * matrix) + spread
     image = np.linalg.solve(normal, matrix.T @ (precision * (data - level))) + level
-    expected = image.reshape(size)[16:-16, 16:-16]
-    var = np.linalg.inv(normal).diagonal().reshape(size)[16:-16, 16:-16]
+    expected = image.reshape(size)[8:-8, 8:-8]
+    var = np.linalg.inv(normal).diagonal().reshape(size)[8:-8, 8:-8]
     mean = map_estimate(burst, flow, 2).mean[0].double().numpy()
     off = (mean - expected) / np.sqrt(var)  # what the solver left, in posterior std
     assert np.sqrt((off**2).mean()) < 0.08

@@ -14,6 +14,7 @@ from .burst import Burst, Posterior
 from .config import suggestion
 from .errors import UsageError
 from .registration import register
+from .solver import solve
 
 MAP_SAMPLES = 16
 
@@ -43,6 +44,11 @@ def _registered(reconstruct: Callable[[Burst, Tensor, int], Posterior]) -> Calla
     return run
 
 
+def _solved(burst: Burst, scale: int, flow_px: Tensor | None) -> Estimate:
+    posterior, fit = solve(burst, scale, flow_px)
+    return Estimate(posterior, fit.flow_px)
+
+
 METHODS = {
     "bicubic": Method(
         "the reference frame, interpolated",
@@ -60,8 +66,12 @@ METHODS = {
         f"the same with a variance from {MAP_SAMPLES} perturb-and-MAP samples (slow)",
         _registered(partial(map_estimate, samples=MAP_SAMPLES)),
     ),
+    "solver": Method(
+        "motion, gains, prior and image estimated together, with an error bar",
+        _solved,
+    ),
 }
-BEST = "map_sampled"
+BEST = "solver"
 
 
 def find_methods(names: Sequence[str]) -> dict[str, Method]:

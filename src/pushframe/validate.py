@@ -5,17 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from .burst import Burst
 from .checks import frame_label
-from .filters import gaussian_blur
-from .geometry import pixel_grid, sample_at
-from .noise import frame_noise_var
-from .registration import register
+from .registration import agreement, register
 
-SMOOTHING_PX = 1.5
 MIN_CORRELATION = 0.5
 MAX_GAIN_ERROR = 0.10
 MAX_SATURATED = 0.05
@@ -69,7 +62,7 @@ def _agreement(burst: Burst) -> list[Finding]:
     """Does each frame, once registered, show the reference's scene at the stated exposure?"""
     batch = burst.batched()
     flow_px = register(batch)
-    gain, correlation, contrast = (row[0].tolist() for row in _compare(batch, flow_px))
+    gain, correlation, contrast = (row[0].tolist() for row in agreement(batch, flow_px))
     found = []
     for k in range(1, burst.count):
         label = frame_label(k, burst.names[k])
@@ -85,33 +78,3 @@ def _agreement(burst: Burst) -> list[Finding]:
         else:
             found.append(Finding("good", f"{label}: shift ({dy:+.2f}, {dx:+.2f}) px"))
     return found
-
-
-def _compare(burst: Burst, flow_px: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gain, correlation and contrast over noise of each frame against the moved reference.
-
-    Each (B, N). Contrast is that of the smoothed frame, in standard deviations of its noise.
-    """
-    batch, count = burst.frames.shape[:2]
-    smooth = gaussian_blur(burst.frames, SMOOTHING_PX)
-    position = (pixel_grid(burst.shape, smooth) + flow_px[..., None, None]).flatten(0, 1)
-    spread = [x.repeat_interleave(count, 0) for x in (smooth[:, 0], burst.valid[:, 0].float())]
-    reference = sample_at(spread[0], position).unflatten(0, (batch, count))
-    seen = sample_at(spread[1], position, "bilinear").unflatten(0, (batch, count)) > 0.999
-    size = torch.tensor(burst.shape, device=position.device)[:, None, None]
-    inside = ((position >= 0) & (position <= size - 1)).all(1).unflatten(0, (batch, count))
-    weight = (seen & inside & burst.valid).to(smooth)
-
-    def mean(values: Tensor) -> Tensor:
-        return (values * weight).sum((-1, -2)) / weight.sum((-1, -2)).clamp(min=1)
-
-    mean_frame, mean_reference = mean(smooth), mean(reference)
-    a, b = smooth - mean_frame[..., None, None], reference - mean_reference[..., None, None]
-    power_a, power_b, cross = mean(a * a), mean(b * b), mean(a * b)
-    correlation = cross / (power_a * power_b).sqrt().clamp(min=1e-20)
-    gain = mean_frame / mean_reference.clamp(min=1e-12)
-    if burst.noise is None:
-        return gain, correlation, torch.full_like(gain, torch.inf)
-    left = 1 / (4 * torch.pi * SMOOTHING_PX**2)  # share of white noise that the low-pass leaves
-    noise = left * mean(frame_noise_var(burst))
-    return gain, correlation, (power_a / (noise + noise[:, :1])).sqrt() / 2

@@ -1,0 +1,64 @@
+"""The image's power spectrum, a smooth radial curve fitted to the burst itself."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import torch
+from torch import Tensor
+
+KNOTS = 20
+LOWEST = 1 / 256  # cycles per high-res px
+SMOOTHNESS = 30.0  # of log power, against the number of frequencies around a knot
+
+
+def radial_basis(fy: Tensor, fx: Tensor) -> Tensor:
+    """Piecewise linear weights of the knots, even in log frequency, (..., KNOTS).
+
+    fy, fx: frequencies in cycles per high-res px.
+    """
+    radius = torch.sqrt(fy**2 + fx**2).clamp(min=LOWEST)
+    top = math.log(math.sqrt(0.5) * 1.0001)
+    place = (radius.log() - math.log(LOWEST)) / (top - math.log(LOWEST)) * (KNOTS - 1)
+    first = place.floor().long().clamp(max=KNOTS - 2)
+    share = (place - first)[..., None]
+    one_hot = torch.nn.functional.one_hot(first, KNOTS).to(share)
+    return one_hot * (1 - share) + one_hot.roll(1, -1) * share
+
+
+@cache
+def _roughness() -> Tensor:
+    """The quadratic form of second differences of the knots."""
+    unit = torch.eye(KNOTS)
+    bend = unit[:-2] - 2 * unit[1:-1] + unit[2:]
+    return SMOOTHNESS * bend.T @ bend
+
+
+def fit_spectrum(power: Tensor, basis: Tensor, count: Tensor) -> Tensor:
+    """Log power at the knots, (B, KNOTS), from expected power at frequencies (B, F).
+
+    basis: (F, KNOTS); count: (F,) how many frequencies each entry stands for.
+    """
+    weighted = basis * count[:, None]
+    total = weighted.sum(0)
+    level = (power @ weighted / total.clamp(min=1e-9)).clamp(min=1e-14).log()
+    # a knot counts as far as it has frequencies around it, the rest is smoothness
+    trust = torch.where(total > 0.5, total.clamp(max=300), 0)
+    system = torch.diag(trust) + _roughness().to(trust)
+    return torch.linalg.solve(system, (level * trust).mT).mT
+
+
+def spectrum_at(knots: Tensor, basis: Tensor) -> Tensor:
+    """The spectrum (B, ...) of log powers (B, KNOTS) at a basis (..., KNOTS)."""
+    return torch.einsum("bk,...k->b...", knots, basis).exp()
+
+
+def power_law(variance: Tensor) -> Tensor:
+    """Log power at the knots, (B, KNOTS), of `c / (f^2 + 1e-4)^1.25` with a given variance (B,)."""
+    low, high = math.log10(LOWEST), math.log10(math.sqrt(0.5))
+    frequency = torch.logspace(low, high, KNOTS, device=variance.device)
+    log_shape = -1.25 * (frequency**2 + 1e-4).log()
+    side = torch.fft.fftfreq(256, device=variance.device)
+    mean = spectrum_at(log_shape[None], radial_basis(side[:, None], side)).mean()
+    return log_shape + (variance / mean).log()[:, None]

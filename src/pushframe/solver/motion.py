@@ -1,0 +1,261 @@
+"""Motion, gains and prior of a burst by maximum marginal likelihood, in Fourier space.
+
+The image is integrated out: with covariance `C = sum_k h_k S_k h_k' + noise` of the frames at a
+low-res frequency, `v' C^-1 v + log det C` is minimised over the shifts inside `h`, the gains of
+the frames and the spectrum `S`. The determinant matters: the energy alone prefers shifts that
+let the image explain noise, and with few frames it drives them away from the truth.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..burst import Burst
+from ..gaussian import weighted_mean
+from ..noise import frame_noise_var
+from ..prior import fit_spectrum, power_law, radial_basis, spectrum_at
+from ..spectral import AliasBlocks, half_weight, image_frequencies, transfer
+from .outliers import disagreeing_pixels
+
+TAPER = 0.25  # share of the frame's width over which the window falls to zero, both sides together
+FIRST_JITTER_PX = 0.05  # what the start may be off; halved at each step
+LARGEST_STEP_PX = 0.25
+GAIN_STD = 0.03  # what a stated exposure may be off
+SETTLED = 3  # steps after which residuals tell of the model, not of the motion
+MAX_OUTLIERS = 0.3  # share of a frame's pixels beyond which the frame itself is the outlier
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What is known of a batch of bursts besides their images.
+
+    flow_px: (B, N, 2); flow_cov: (B, 2N, 2N) px^2, zero for the reference and expelled frames.
+    gain: (B, N) true over stated exposure, the reference's as the unit. knots: (B, KNOTS) log
+    power of the image. mismatch: (B,) variance of what the forward model cannot explain.
+    outlier: (B, N, H, W) pixels that disagree with the other frames. kept: (B, N) frames used.
+    """
+
+    flow_px: Tensor
+    flow_cov: Tensor
+    gain: Tensor
+    knots: Tensor
+    mismatch: Tensor
+    outlier: Tensor
+    kept: Tensor
+
+
+def fit_motion(
+    burst: Burst, start_px: Tensor, kept: Tensor, scale: int, steps: int = 8, moving: bool = True
+) -> Fit:
+    """Shifts, gains, spectrum and model mismatch of a batch.
+
+    start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool. With `moving` False
+    the shifts stay as they are and only the rest is fitted. Never worse than its start: where
+    the likelihood ended below that of the start, the start is kept.
+    """
+    search = _Search(burst, start_px, kept, scale)
+    search.look()
+    for count in range(steps):
+        search.jitter_px = FIRST_JITTER_PX / 2**count if moving else 0.0
+        search.look()
+        if moving:
+            search.step()
+        search.regauge()
+        if count >= SETTLED:
+            search.budget()
+    search.jitter_px = 0.0
+    search.look()
+    if moving:
+        search.keep_the_better(start_px)
+    return Fit(
+        search.flow_px,
+        search.flow_covariance(),
+        search.gain,
+        search.knots,
+        search.mismatch,
+        search.outlier,
+        search.kept,
+    )
+
+
+class _Search:
+    """The unknowns of a batch and the posterior of its images under them."""
+
+    def __init__(self, burst: Burst, flow_px: Tensor, kept: Tensor, scale: int) -> None:
+        self.burst, self.flow_px, self.kept, self.scale = burst, flow_px, kept, scale
+        self.noise_var = frame_noise_var(burst)
+        self.noise = _frame_mean(self.noise_var, burst.valid)
+        fy, fx = image_frequencies(burst.shape, scale, flow_px)
+        self.turn = [2j * math.pi * scale * f for f in (fy, fx)]  # derivative of a shift
+        self.count = half_weight(burst.shape[1], flow_px)
+        self.basis = radial_basis(fy, fx)
+        self.gain = torch.ones_like(self.noise)
+        self.mismatch = torch.zeros_like(self.noise[:, 0])
+        self.outlier = torch.zeros_like(burst.valid)
+        self.jitter_px = 0.0
+        self.image: Tensor | None = None
+        weight = self._set_level()
+        spread = weighted_mean((burst.frames - self.level) ** 2, weight)
+        signal = (spread - weighted_mean(self.noise_var, weight)).clamp(min=1e-10)
+        self.knots = power_law(signal[:, 0, 0, 0])
+
+    def _set_level(self) -> Tensor:
+        weight = self.burst.valid * self.kept[..., None, None] / self.noise_var
+        self.level = weighted_mean(self.burst.frames / self.gain[..., None, None], weight)
+        return weight
+
+    def look(self) -> None:
+        """The image, and the spectrum that it suggests, for the unknowns as they stand."""
+        self.see = transfer(self.flow_px, self.burst.shape, self.scale)
+        self.window = _moving_window(self.burst.shape, self.flow_px)
+        self.data = torch.fft.rfft2(self._believed(), norm="ortho")
+        prior = spectrum_at(self.knots, self.basis)
+        noise = (self.noise + self.mismatch[:, None])[..., None, None]
+        if self.jitter_px > 1e-3:  # a frame that may be off says less where the image varies
+            slope = sum((turn.abs() ** 2 * prior).sum(-1) for turn in self.turn)
+            noise = noise + self.jitter_px**2 * slope[:, None] / (2 * self.scale**2)
+        self.precision = (self.kept[..., None, None] / noise).expand(self.data.shape)
+        self.blocks = AliasBlocks(self.see, self.precision, prior)
+        self.image = self.blocks.mean(self.data)
+        self.reach = torch.einsum(
+            "backl,bnacl->bnack", self.blocks.covariance, self.blocks.weighted
+        )
+        spread = self.blocks.covariance.diagonal(dim1=-2, dim2=-1).real
+        count = self.count[:, None].expand(self.basis.shape[:-1]).flatten()
+        power = (self.image.abs() ** 2 + spread).flatten(1)
+        self.knots = fit_spectrum(power, self.basis.flatten(0, -2), count)
+
+    def _observed(self) -> Tensor:
+        """The windowed frames less the image's level, (B, N, H, W)."""
+        return self.window * (self.burst.frames / self.gain[..., None, None] - self.level)
+
+    def _believed(self) -> Tensor:
+        """The same, with the image's own prediction in place of pixels not to be believed."""
+        doubtful = ~self.burst.valid | self.outlier
+        if self.image is None:
+            return self._observed().masked_fill(doubtful, 0)
+        return torch.where(doubtful, self._predicted(), self._observed())
+
+    def _predicted(self) -> Tensor:
+        spectra = torch.einsum("bnack,back->bnac", self.see, self.image)
+        return torch.fft.irfft2(spectra, s=self.burst.shape, norm="ortho")
+
+    def step(self) -> None:
+        """One step of Fisher scoring on the shifts."""
+        slope, information = self._slope(), self._information()
+        change = torch.linalg.solve(self._pinned(information), (slope * self._free())[..., None])
+        change = change[..., 0].unflatten(1, (-1, 2))
+        self.flow_px = self.flow_px + change.clamp(-LARGEST_STEP_PX, LARGEST_STEP_PX)
+
+    def _slope(self) -> Tensor:
+        """Derivative of the log likelihood in the shifts, (B, 2N): energy less determinant."""
+        residual = self.precision * (self.data - self.blocks.predict(self.image))
+        slopes = []
+        for turn in self.turn:
+            moved = self.blocks.predict(turn * self.image)
+            determinant = (self.reach * turn * self.see).sum(-1)
+            inner = (moved.conj() * residual - determinant).real
+            slopes.append((inner * self.count).sum((-1, -2)))
+        return torch.stack(slopes, -1).flatten(1)
+
+    def _information(self) -> Tensor:
+        """What the frames tell of the shifts when the image is unknown too, (B, 2N, 2N)."""
+        # C^-1 at each frequency, (B, a, c, N, N): w_t - w_t h_t M^-1 h_q' w_q
+        weight = self.precision.permute(0, 2, 3, 1)
+        seen = torch.einsum("bnack,bmack->bacnm", self.see, self.reach)
+        inverse = torch.diag_embed(weight) - weight[..., None] * seen
+        moved = [self.blocks.predict(turn * self.image) for turn in self.turn]
+        change = torch.stack(moved, -1).permute(0, 2, 3, 1, 4)  # (B, a, c, N, 2)
+        counted = change.conj() * self.count[:, None, None]
+        information = torch.einsum("bacnp,bacnm,bacmq->bnpmq", counted, inverse, change).real
+        return information.flatten(3).flatten(1, 2)
+
+    def _free(self) -> Tensor:
+        """Which of the 2N shift components are unknown, (B, 2N) bool: not the reference's."""
+        free = self.kept & (torch.arange(self.kept.shape[1], device=self.kept.device) > 0)
+        return free.repeat_interleave(2, 1)
+
+    def _pinned(self, information: Tensor) -> Tensor:
+        """The information with known components taken out and a trace of damping."""
+        free = self._free()
+        diagonal = information.diagonal(dim1=-2, dim2=-1)
+        system = information + torch.diag_embed(1e-3 * diagonal + 1e-9)
+        system = torch.where(free[:, :, None] & free[:, None], system, 0)
+        return system + torch.diag_embed((~free).to(system))
+
+    def flow_covariance(self) -> Tensor:
+        """Covariance of the shifts, (B, 2N, 2N) px^2, zero where nothing was estimated."""
+        free = self._free()
+        covariance = torch.linalg.inv(self._pinned(self._information()))
+        return torch.where(free[:, :, None] & free[:, None], covariance, 0)
+
+    def regauge(self) -> None:
+        """Gains of the frames against the image, the reference's gain as the unit."""
+        full = self._predicted() + self.window * self.level
+        frames = self._observed() + self.window * self.level
+        trust = (self.burst.valid & ~self.outlier) / self.noise[..., None, None]
+        doubt = 1 / GAIN_STD**2
+        top = (trust * full * frames).sum((-1, -2)) + doubt
+        ratio = top / ((trust * full * full).sum((-1, -2)) + doubt)
+        self.gain = self.gain * ratio / ratio[:, :1]
+        self._set_level()
+
+    def budget(self) -> None:
+        """What the model leaves unexplained becomes variance, what stands out an outlier."""
+        window = self.window.clamp(min=0.3)
+        inner = self.window > 0.3
+        residual = (self._observed() - self._predicted()) / window
+        share = (self.see * self.reach).sum(-1).real * self.count
+        freedom = 1 - share.sum((-1, -2)) / (self.count.sum() * share.shape[-2])
+        freedom = freedom.clamp(min=0.02)[..., None, None]
+        seen = self.burst.valid & inner & self.kept[..., None, None]
+        var = (self.noise_var + self.mismatch[:, None, None, None]) * freedom
+        self.outlier = disagreeing_pixels(residual / var.sqrt(), seen)
+        lost = _frame_mean(self.outlier.to(var), self.burst.valid & inner) > MAX_OUTLIERS
+        lost[:, 0] = False
+        self.kept = self.kept & ~lost
+        good = (seen & ~self.outlier & self.kept[..., None, None]).to(var)
+        excess = residual**2 / freedom - self.noise_var
+        trust = good / (self.noise_var + self.mismatch[:, None, None, None]) ** 2 * freedom
+        self.mismatch = weighted_mean(excess, trust)[:, 0, 0, 0].clamp(min=0)
+
+    def keep_the_better(self, start_px: Tensor) -> None:
+        """Return to the start where the likelihood there is higher."""
+        found_px, found = self.flow_px, self.energy()
+        self.flow_px = start_px
+        self.look()
+        better = (found <= self.energy())[:, None, None]
+        self.flow_px = torch.where(better, found_px, start_px)
+        self.look()
+
+    def energy(self) -> Tensor:
+        """Minus twice the log marginal likelihood of each burst, up to a constant, (B,)."""
+        prior = spectrum_at(self.knots, self.basis)
+        misfit = self.precision * (self.data - self.blocks.predict(self.image)).abs() ** 2
+        spread = self.image.abs() ** 2 / prior + prior.log()
+        total = misfit.sum(1) + spread.sum(-1) + self.blocks.log_det
+        return (total * self.count).sum((-1, -2))
+
+
+def _moving_window(shape: tuple[int, int], flow_px: Tensor) -> Tensor:
+    """A Tukey window of unit power that moves with the scene, (B, N, H, W).
+
+    A window fixed to the frames would make a shifted scene differ by more than its shift.
+    """
+    axes = []
+    for k, size in enumerate(shape):
+        place = torch.arange(size, device=flow_px.device) + flow_px[..., k, None]
+        edge = torch.minimum(place + 0.5, size - 0.5 - place) / (TAPER / 2 * size)
+        axes.append(0.5 - 0.5 * torch.cos(math.pi * edge.clamp(0, 1)))
+    window = axes[0][..., :, None] * axes[1][..., None, :]
+    return window / window.square().mean((-1, -2), keepdim=True).sqrt().clamp(min=1e-6)
+
+
+def _frame_mean(values: Tensor, where: Tensor) -> Tensor:
+    """Mean over the chosen pixels of each frame, (B, N)."""
+    weight = where.to(values)
+    return (values * weight).sum((-1, -2)) / weight.sum((-1, -2)).clamp(min=1)

@@ -1,0 +1,122 @@
+"""The forward model in Fourier space, where it falls apart into small blocks.
+
+Sampling on every s-th pixel adds up s*s frequencies of the image, its aliases, on each low-res
+frequency. For translated frames under periodic boundaries nothing else is mixed: at each
+low-res frequency the N frames are N linear equations in s*s unknowns. Solving those blocks
+exactly costs little more than the Fourier transforms, and is an excellent preconditioner where
+borders, masks and signal-dependent noise break the symmetry.
+
+Convention: transforms are orthonormal. "Folded" tensors end in (a, c, K): low-res frequency
+(rows, then the non-negative half of the columns) and alias, K = s*s.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .forward import HALF_WIDTH, sinc_taps, split_position
+
+
+def fold(spectrum: Tensor, scale: int) -> Tensor:
+    """Image spectrum (..., s*a, s*b) to the aliases of each low-res frequency (..., a, c, K)."""
+    tall, wide = (size // scale for size in spectrum.shape[-2:])
+    parts = spectrum.unflatten(-1, (scale, wide)).unflatten(-3, (scale, tall))
+    lead = range(spectrum.ndim - 2)
+    n = spectrum.ndim - 2
+    return parts.permute(*lead, n + 1, n + 3, n, n + 2)[..., : wide // 2 + 1, :, :].flatten(-2)
+
+
+def unfold(folded: Tensor, scale: int, width: int) -> Tensor:
+    """Aliases (..., a, c, K) to the full spectrum (..., s*a, s*b), zero in the other half.
+
+    width: b, the number of low-res columns. The real part of the inverse transform of the
+    result, entries weighted by `half_weight`, is the image.
+    """
+    tall, half = folded.shape[-3:-1]
+    full = folded.new_zeros(*folded.shape[:-3], tall, width, scale, scale)
+    full[..., :half, :, :] = folded.unflatten(-1, (scale, scale))
+    n = folded.ndim - 3
+    order = (*range(n), n + 2, n, n + 3, n + 1)
+    return full.permute(*order).reshape(*folded.shape[:-3], scale * tall, scale * width)
+
+
+def half_weight(width: int, like: Tensor) -> Tensor:
+    """How many frequencies of a real image each kept column stands for, (c,): 1, 2, ..., 2(, 1)."""
+    weight = torch.full((width // 2 + 1,), 2.0, device=like.device)
+    weight[0] = 1
+    if width % 2 == 0:
+        weight[-1] = 1
+    return weight
+
+
+def to_folded(image: Tensor, scale: int) -> Tensor:
+    """A real image (..., s*a, s*b) as folded spectrum (..., a, c, K)."""
+    return fold(torch.fft.fft2(image, norm="ortho"), scale)
+
+
+def to_image(folded: Tensor, scale: int, width: int) -> Tensor:
+    """The real image (..., s*a, s*b) of a folded spectrum (..., a, c, K)."""
+    weighted = folded * half_weight(width, folded)[:, None]
+    return torch.fft.ifft2(unfold(weighted, scale, width), norm="ortho").real
+
+
+def image_frequencies(lattice: tuple[int, int], scale: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Frequencies (fy, fx) of each alias, cycles per high-res px, folded (a, c, K)."""
+    fy, fx = (torch.fft.fftfreq(scale * size, device=like.device) for size in lattice)
+    grids = torch.meshgrid(fy, fx, indexing="ij")
+    return fold(grids[0], scale), fold(grids[1], scale)
+
+
+def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Tensor:
+    """What each frame sees of each alias: `v_t(l) = sum_k h_t(l, k) u(k)`, (B, N, a, c, K).
+
+    flow_px: (B, N, 2) translations. The kernel is that of `forward`, taken exactly.
+    """
+    whole, fraction = split_position(scale * flow_px)
+    taps = sinc_taps(fraction)
+    position = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=flow_px.device)
+    axes = []
+    for axis, size in enumerate(lattice):
+        frequency = torch.fft.fftfreq(scale * size, device=flow_px.device)
+        waves = torch.polar(*_unit(frequency * position[:, None]))
+        shift = torch.polar(*_unit(whole[..., axis, None] * frequency))
+        seen = taps[..., axis, :].to(waves.dtype) @ waves * shift
+        axes.append(seen.unflatten(-1, (scale, size)))
+    rows, columns = axes
+    columns = columns[..., : lattice[1] // 2 + 1]
+    return torch.einsum("bnia,bnjc->bnacij", rows, columns).flatten(-2) / scale
+
+
+def _unit(cycles: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.ones_like(cycles), 2 * math.pi * cycles
+
+
+class AliasBlocks:
+    """The posterior of an image given translated frames, block by block (periodic, stationary).
+
+    see: (B, N, a, c, K) from `transfer`; precision: one over the noise variance of each frame,
+    (B, N, a, c) or broadcastable; prior: (B, a, c, K) image spectrum.
+    """
+
+    def __init__(self, see: Tensor, precision: Tensor, prior: Tensor) -> None:
+        self.see = see
+        self.weighted = see.conj() * precision[..., None]
+        normal = torch.einsum("bnack,bnacl->backl", self.weighted, see)
+        normal = normal + torch.diag_embed(1 / prior)
+        self.covariance = torch.linalg.inv(normal)
+        self.log_det = torch.linalg.slogdet(normal)[1]
+
+    def mean(self, data: Tensor) -> Tensor:
+        """The posterior mean (B, a, c, K) of frames' spectra (B, N, a, c)."""
+        return self.solve(torch.einsum("bnack,bnac->back", self.weighted, data))
+
+    def solve(self, right: Tensor) -> Tensor:
+        """The normal equations at each frequency."""
+        return (self.covariance @ right[..., None])[..., 0]
+
+    def predict(self, image: Tensor) -> Tensor:
+        """What the frames would be, (B, N, a, c)."""
+        return torch.einsum("bnack,back->bnac", self.see, image)
