@@ -23,25 +23,31 @@ def register(burst: Burst) -> Tensor:
     return lucas_kanade(burst, phase_correlation(burst))
 
 
-def phase_correlation(burst: Burst, reach_px: int | None = None) -> Tensor:
-    """Whole-pixel translations that maximise the phase correlation with the reference, (B, N, 2).
+def phase_correlation(burst: Burst, rounds: int = 3) -> Tensor:
+    """Whole-pixel translations that maximise the phase correlation with the burst, (B, N, 2).
 
-    reach_px: the largest shift considered along each axis; half the frame by default.
+    The first round compares with the reference, the others with the mean of the frames as the
+    round before aligned them: it is less noisy than any frame, and outvotes a mistaken one.
     """
     height, width = burst.shape
     window = torch.outer(
         *(torch.hann_window(size, periodic=False).to(burst.frames) for size in burst.shape)
     )
     spectrum = torch.fft.rfft2(_flattened(burst) * window)
-    cross = spectrum[:, :1] * spectrum.conj()  # peak at the shift from frame to reference
-    peak = torch.fft.irfft2(cross / cross.abs().clamp(min=1e-20), s=(height, width))
-    if reach_px is not None:
-        far_y = torch.fft.fftfreq(height, 1 / height).abs().to(peak) > reach_px
-        far_x = torch.fft.fftfreq(width, 1 / width).abs().to(peak) > reach_px
-        peak = peak.masked_fill(far_y[:, None] | far_x, -torch.inf)
-    best = peak.flatten(2).argmax(-1)
-    row, column = best // width, best % width
-    shift = torch.stack([_wrap(row, height), _wrap(column, width)], -1).to(burst.frames)
+    fy = torch.fft.fftfreq(height, device=window.device)[:, None]
+    fx = torch.fft.rfftfreq(width, device=window.device)
+    target = spectrum[:, :1]
+    for _ in range(rounds):
+        cross = target * spectrum.conj()  # peak at the shift from frame to target
+        power = cross.abs()
+        floor = power.flatten(2).median(-1).values[..., None, None]  # mostly noise
+        peak = torch.fft.irfft2(cross / (power + 3 * floor).clamp(min=1e-20), s=(height, width))
+        best = peak.flatten(2).argmax(-1)
+        row, column = best // width, best % width
+        shift = torch.stack([_wrap(row, height), _wrap(column, width)], -1).to(burst.frames)
+        cycles = fy * shift[..., 0, None, None] + fx * shift[..., 1, None, None]
+        aligned = spectrum * torch.polar(torch.ones_like(cycles), -2 * torch.pi * cycles)
+        target = (aligned * burst.exposure[..., None, None] ** 2).sum(1, keepdim=True)
     return shift - shift[:, :1]
 
 

@@ -117,6 +117,10 @@ class AliasBlocks:
         """The normal equations at each frequency."""
         return (self.covariance @ right[..., None])[..., 0]
 
+    def reach(self) -> Tensor:
+        """How the posterior mean answers to each frame, `M^-1 h_t' w_t`, (B, N, a, c, K)."""
+        return torch.einsum("backl,bnacl->bnack", self.covariance, self.weighted)
+
     def predict(self, image: Tensor) -> Tensor:
         """What the frames would be, (B, N, a, c)."""
         return torch.einsum("bnack,back->bnac", self.see, image)

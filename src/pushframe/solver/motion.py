@@ -27,21 +27,22 @@ LARGEST_STEP_PX = 0.25
 GAIN_STD = 0.03  # what a stated exposure may be off
 SETTLED = 3  # steps after which residuals tell of the model, not of the motion
 MAX_OUTLIERS = 0.3  # share of a frame's pixels beyond which the frame itself is the outlier
+MAX_SURPRISE = 3.0  # squared residuals over their expectation, against the usual frame's
 
 
 @dataclass(frozen=True)
 class Fit:
     """What is known of a batch of bursts besides their images.
 
-    flow_px: (B, N, 2); flow_cov: (B, 2N, 2N) px^2, zero for the reference and expelled frames.
-    gain: (B, N) true over stated exposure, the reference's as the unit. knots: (B, KNOTS) log
-    power of the image. mismatch: (B,) variance of what the forward model cannot explain.
+    flow_px: (B, N, 2). gain: (B, N) true over stated exposure, the reference's as the unit.
+    covariance: (B, 3N, 3N) of each frame's (dy, dx, gain), zero where nothing was estimated.
+    knots: (B, KNOTS) log power of the image. mismatch: (B,) variance of what the forward model cannot explain.
     outlier: (B, N, H, W) pixels that disagree with the other frames. kept: (B, N) frames used.
     """
 
     flow_px: Tensor
-    flow_cov: Tensor
     gain: Tensor
+    covariance: Tensor
     knots: Tensor
     mismatch: Tensor
     outlier: Tensor
@@ -62,9 +63,7 @@ def fit_motion(
     for count in range(steps):
         search.jitter_px = FIRST_JITTER_PX / 2**count if moving else 0.0
         search.look()
-        if moving:
-            search.step()
-        search.regauge()
+        search.step(moving)
         if count >= SETTLED:
             search.budget()
     search.jitter_px = 0.0
@@ -73,8 +72,8 @@ def fit_motion(
         search.keep_the_better(start_px)
     return Fit(
         search.flow_px,
-        search.flow_covariance(),
         search.gain,
+        search.covariance(moving),
         search.knots,
         search.mismatch,
         search.outlier,
@@ -97,7 +96,7 @@ class _Search:
         self.mismatch = torch.zeros_like(self.noise[:, 0])
         self.outlier = torch.zeros_like(burst.valid)
         self.jitter_px = 0.0
-        self.image: Tensor | None = None
+        self.image: Tensor = None  # type: ignore[assignment]  # until the first look
         weight = self._set_level()
         spread = weighted_mean((burst.frames - self.level) ** 2, weight)
         signal = (spread - weighted_mean(self.noise_var, weight)).clamp(min=1e-10)
@@ -116,14 +115,13 @@ class _Search:
         prior = spectrum_at(self.knots, self.basis)
         noise = (self.noise + self.mismatch[:, None])[..., None, None]
         if self.jitter_px > 1e-3:  # a frame that may be off says less where the image varies
-            slope = sum((turn.abs() ** 2 * prior).sum(-1) for turn in self.turn)
-            noise = noise + self.jitter_px**2 * slope[:, None] / (2 * self.scale**2)
+            turn = torch.stack(self.turn).abs().square().mean(0)
+            slope = (turn * prior).sum(-1) / self.scale**2
+            noise = noise + self.jitter_px**2 * slope[:, None]
         self.precision = (self.kept[..., None, None] / noise).expand(self.data.shape)
         self.blocks = AliasBlocks(self.see, self.precision, prior)
         self.image = self.blocks.mean(self.data)
-        self.reach = torch.einsum(
-            "backl,bnacl->bnack", self.blocks.covariance, self.blocks.weighted
-        )
+        self.reach = self.blocks.reach()
         spread = self.blocks.covariance.diagonal(dim1=-2, dim2=-1).real
         count = self.count[:, None].expand(self.basis.shape[:-1]).flatten()
         power = (self.image.abs() ** 2 + spread).flatten(1)
@@ -144,65 +142,68 @@ class _Search:
         spectra = torch.einsum("bnack,back->bnac", self.see, self.image)
         return torch.fft.irfft2(spectra, s=self.burst.shape, norm="ortho")
 
-    def step(self) -> None:
-        """One step of Fisher scoring on the shifts."""
-        slope, information = self._slope(), self._information()
-        change = torch.linalg.solve(self._pinned(information), (slope * self._free())[..., None])
-        change = change[..., 0].unflatten(1, (-1, 2))
-        self.flow_px = self.flow_px + change.clamp(-LARGEST_STEP_PX, LARGEST_STEP_PX)
+    def step(self, moving: bool) -> None:
+        """One step of Fisher scoring on shifts and gains; without `moving` on gains alone."""
+        free = self._free(moving)
+        slope = (self._slope() * free).double()
+        system = self._pinned(self._information(), free)
+        change = torch.linalg.solve(system, slope[..., None])[..., 0].to(self.gain)
+        change = change.unflatten(1, (-1, 3))
+        self.flow_px = self.flow_px + change[..., :2].clamp(-LARGEST_STEP_PX, LARGEST_STEP_PX)
+        self.gain = self.gain * (1 + change[..., 2].clamp(-GAIN_STD, GAIN_STD))
+        self._set_level()
+
+    def _changes(self) -> Tensor:
+        """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, a, c, N, 3)."""
+        moved = [self.blocks.predict(turn * self.image) for turn in self.turn]
+        level = torch.fft.rfft2(self.window * self.level, norm="ortho")
+        moved.append(self.blocks.predict(self.image) + level)
+        return torch.stack(moved, -1).permute(0, 2, 3, 1, 4)
 
     def _slope(self) -> Tensor:
-        """Derivative of the log likelihood in the shifts, (B, 2N): energy less determinant."""
+        """Derivative of the log likelihood in shifts and gains, (B, 3N)."""
         residual = self.precision * (self.data - self.blocks.predict(self.image))
-        slopes = []
-        for turn in self.turn:
-            moved = self.blocks.predict(turn * self.image)
-            determinant = (self.reach * turn * self.see).sum(-1)
-            inner = (moved.conj() * residual - determinant).real
-            slopes.append((inner * self.count).sum((-1, -2)))
-        return torch.stack(slopes, -1).flatten(1)
+        residual = residual.permute(0, 2, 3, 1)[..., None]
+        energy = (self._changes().conj() * residual).real
+        slope = (energy * self.count[:, None, None]).sum((1, 2))  # (B, N, 3)
+        for kind, factor in enumerate((*self.turn, 1.0)):  # the determinant's part
+            inner = (self.reach * factor * self.see).sum(-1).real
+            slope[..., kind] -= (inner * self.count).sum((-1, -2))
+        slope[..., 2] -= (self.gain - 1) / GAIN_STD**2
+        return slope.flatten(1)
 
     def _information(self) -> Tensor:
-        """What the frames tell of the shifts when the image is unknown too, (B, 2N, 2N)."""
+        """What the frames tell of shifts and gains when the image is unknown too, (B, 3N, 3N)."""
         # C^-1 at each frequency, (B, a, c, N, N): w_t - w_t h_t M^-1 h_q' w_q
         weight = self.precision.permute(0, 2, 3, 1)
         seen = torch.einsum("bnack,bmack->bacnm", self.see, self.reach)
         inverse = torch.diag_embed(weight) - weight[..., None] * seen
-        moved = [self.blocks.predict(turn * self.image) for turn in self.turn]
-        change = torch.stack(moved, -1).permute(0, 2, 3, 1, 4)  # (B, a, c, N, 2)
+        change = self._changes()
         counted = change.conj() * self.count[:, None, None]
         information = torch.einsum("bacnp,bacnm,bacmq->bnpmq", counted, inverse, change).real
         return information.flatten(3).flatten(1, 2)
 
-    def _free(self) -> Tensor:
-        """Which of the 2N shift components are unknown, (B, 2N) bool: not the reference's."""
+    def _free(self, moving: bool) -> Tensor:
+        """Which of the 3N components are unknown, (B, 3N) bool: not those of the reference."""
         free = self.kept & (torch.arange(self.kept.shape[1], device=self.kept.device) > 0)
-        return free.repeat_interleave(2, 1)
+        kinds = torch.tensor([moving, moving, True], device=free.device)
+        return (free[..., None] & kinds).flatten(1)
 
-    def _pinned(self, information: Tensor) -> Tensor:
-        """The information with known components taken out and a trace of damping."""
-        free = self._free()
-        diagonal = information.diagonal(dim1=-2, dim2=-1)
-        system = information + torch.diag_embed(1e-3 * diagonal + 1e-9)
+    def _pinned(self, information: Tensor, free: Tensor) -> Tensor:
+        """The information, float64, with known components taken out and a trace of damping."""
+        doubt = torch.tensor([1e-6, 1e-6, 1 / GAIN_STD**2], dtype=torch.float64)
+        doubt = doubt.to(free.device).repeat(self.kept.shape[1])
+        system = information.double()
+        diagonal = system.diagonal(dim1=-2, dim2=-1)
+        system = system + torch.diag_embed(1e-4 * diagonal + doubt)
         system = torch.where(free[:, :, None] & free[:, None], system, 0)
-        return system + torch.diag_embed((~free).to(system))
+        return system + torch.diag_embed((~free).double())
 
-    def flow_covariance(self) -> Tensor:
-        """Covariance of the shifts, (B, 2N, 2N) px^2, zero where nothing was estimated."""
-        free = self._free()
-        covariance = torch.linalg.inv(self._pinned(self._information()))
-        return torch.where(free[:, :, None] & free[:, None], covariance, 0)
-
-    def regauge(self) -> None:
-        """Gains of the frames against the image, the reference's gain as the unit."""
-        full = self._predicted() + self.window * self.level
-        frames = self._observed() + self.window * self.level
-        trust = (self.burst.valid & ~self.outlier) / self.noise[..., None, None]
-        doubt = 1 / GAIN_STD**2
-        top = (trust * full * frames).sum((-1, -2)) + doubt
-        ratio = top / ((trust * full * full).sum((-1, -2)) + doubt)
-        self.gain = self.gain * ratio / ratio[:, :1]
-        self._set_level()
+    def covariance(self, moving: bool) -> Tensor:
+        """Covariance of shifts and gains, (B, 3N, 3N), zero where nothing was estimated."""
+        free = self._free(moving)
+        covariance = torch.linalg.inv(self._pinned(self._information(), free))
+        return torch.where(free[:, :, None] & free[:, None], covariance, 0).to(self.gain)
 
     def budget(self) -> None:
         """What the model leaves unexplained becomes variance, what stands out an outlier."""
@@ -215,7 +216,10 @@ class _Search:
         seen = self.burst.valid & inner & self.kept[..., None, None]
         var = (self.noise_var + self.mismatch[:, None, None, None]) * freedom
         self.outlier = disagreeing_pixels(residual / var.sqrt(), seen)
+        surprise = _frame_mean(residual**2 / var, seen & ~self.outlier)
+        usual = surprise.masked_fill(~self.kept, torch.nan).nanmedian(1, keepdim=True).values
         lost = _frame_mean(self.outlier.to(var), self.burst.valid & inner) > MAX_OUTLIERS
+        lost = lost | (surprise > MAX_SURPRISE * usual.clamp(min=1))
         lost[:, 0] = False
         self.kept = self.kept & ~lost
         good = (seen & ~self.outlier & self.kept[..., None, None]).to(var)

@@ -48,7 +48,7 @@ def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
         problem = GaussianProblem(fit.flow_px, precision_for(noise_var), fit.knots, scale)
     image = problem.solve(frames - level)
     mean = problem.crop(image) + level[:, 0]
-    var = posterior_variance(problem, image, fit)
+    var = posterior_variance(problem, image, level[:, 0, 0, 0], fit)
     posterior = Posterior(mean, var)
     unknown = far_from_samples(burst, fit.flow_px, scale)
     return Solution(posterior.without(unknown) if bool(unknown.any()) else posterior, fit)

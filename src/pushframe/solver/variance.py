@@ -12,12 +12,12 @@ from ..spectral import half_weight, image_frequencies, to_folded, to_image
 from .motion import Fit
 
 
-def posterior_variance(problem: GaussianProblem, image: Tensor, fit: Fit) -> Tensor:
+def posterior_variance(problem: GaussianProblem, image: Tensor, level: Tensor, fit: Fit) -> Tensor:
     """The variance of the reconstruction, (B, s*H, s*W).
 
-    image: the solved canvas, less its level.
+    image: the solved canvas (B, h, w) less its level (B,).
     """
-    return stationary_variance(problem) + motion_variance(problem, image, fit)
+    return stationary_variance(problem) + alignment_variance(problem, image, level, fit)
 
 
 def stationary_variance(problem: GaussianProblem) -> Tensor:
@@ -43,21 +43,21 @@ def stationary_variance(problem: GaussianProblem) -> Tensor:
     return grid.repeat(1, height // scale, width // scale)
 
 
-def motion_variance(problem: GaussianProblem, image: Tensor, fit: Fit) -> Tensor:
-    """Variance from the shifts' own errors: the image's response to each, (B, s*H, s*W)."""
+def alignment_variance(problem: GaussianProblem, image: Tensor, level: Tensor, fit: Fit) -> Tensor:
+    """Variance from errors of shifts and gains: the image's answer to each, (B, s*H, s*W)."""
     scale, blocks = problem.scale, problem.blocks
     lattice = (problem.canvas[0] // scale, problem.canvas[1] // scale)
     folded = to_folded(image, scale)
     fy, fx = image_frequencies(lattice, scale, image)
-    moved = torch.stack(
-        [blocks.predict(2j * math.pi * scale * f * folded) for f in (fy, fx)], 2
-    )  # (B, N, 2, a, c)
-    values, vectors = torch.linalg.eigh(fit.flow_cov)
-    root = vectors * values.clamp(min=0).sqrt()[:, None]  # (B, 2N, modes)
+    whole = folded.clone()
+    whole[:, 0, 0, 0] += level * math.sqrt(problem.canvas[0] * problem.canvas[1])
+    parts = (2j * math.pi * scale * fy * folded, 2j * math.pi * scale * fx * folded, whole)
+    changes = torch.stack([blocks.predict(part) for part in parts], 2).flatten(1, 2)
+    weighted = blocks.weighted.repeat_interleave(3, 1)  # (B, 3N, a, c, K)
+    values, vectors = torch.linalg.eigh(fit.covariance)
+    root = vectors * values.clamp(min=0).sqrt()[:, None]  # (B, 3N, modes)
     total = torch.zeros_like(image)
-    flat = moved.flatten(1, 2)
-    weighted = blocks.weighted.repeat_interleave(2, 1)
     for mode in root.unbind(-1):
-        right = torch.einsum("bpack,bpac,bp->back", weighted, flat, mode.to(flat.dtype))
+        right = torch.einsum("bpack,bpac,bp->back", weighted, changes, mode.to(changes.dtype))
         total = total + to_image(blocks.solve(right), scale, lattice[1]) ** 2
     return problem.crop(total)
