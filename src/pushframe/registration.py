@@ -74,7 +74,7 @@ def lucas_kanade(
         tangent = (gain[..., None] * down, gain[..., None] * right, value)
         columns = torch.stack(tangent, -1).flatten(1, 2)
         normal = columns.mT @ (weight * columns)
-        ridge = 1e-6 * normal.diagonal(dim1=-2, dim2=-1).clamp(min=1e-12)
+        ridge = 1e-6 * normal.diagonal(dim1=-2, dim2=-1) + 1e-9  # no overlap: no change
         change = torch.linalg.solve(
             normal + torch.diag_embed(ridge), columns.mT @ (weight * residual)
         )[..., 0]

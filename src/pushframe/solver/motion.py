@@ -19,15 +19,17 @@ from ..gaussian import weighted_mean
 from ..noise import frame_noise_var
 from ..prior import fit_spectrum, power_law, radial_basis, spectrum_at
 from ..spectral import AliasBlocks, half_weight, image_frequencies, transfer
+from .mismatch import freedom, model_mismatch
 from .outliers import disagreeing_pixels
 
 TAPER = 0.25  # share of the frame's width over which the window falls to zero, both sides together
 FIRST_JITTER_PX = 0.05  # what the start may be off; halved at each step
 LARGEST_STEP_PX = 0.25
-GAIN_STD = 0.03  # what a stated exposure may be off
+GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
+LEAST_GAIN_STD = 3e-4
 SETTLED = 3  # steps after which residuals tell of the model, not of the motion
 MAX_OUTLIERS = 0.3  # share of a frame's pixels beyond which the frame itself is the outlier
-MAX_SURPRISE = 3.0  # squared residuals over their expectation, against the usual frame's
+MAX_SURPRISE = 4.0  # squared residuals over their expectation, against the usual frame's
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Fit:
 
     flow_px: (B, N, 2). gain: (B, N) true over stated exposure, the reference's as the unit.
     covariance: (B, 3N, 3N) of each frame's (dy, dx, gain), zero where nothing was estimated.
-    knots: (B, KNOTS) log power of the image. mismatch: (B,) variance of what the forward model cannot explain.
+    knots: (B, KNOTS) log power of the image. mismatch: (B,) variance that the model leaves.
     outlier: (B, N, H, W) pixels that disagree with the other frames. kept: (B, N) frames used.
     """
 
@@ -54,9 +56,9 @@ def fit_motion(
 ) -> Fit:
     """Shifts, gains, spectrum and model mismatch of a batch.
 
-    start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool. With `moving` False
-    the shifts stay as they are and only the rest is fitted. Never worse than its start: where
-    the likelihood ended below that of the start, the start is kept.
+    start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool, frames to use. With
+    `moving` False the shifts stay as they are and only the rest is fitted. Never worse than its
+    start: where the likelihood ended below that of the start, the start is kept.
     """
     search = _Search(burst, start_px, kept, scale)
     search.look()
@@ -64,8 +66,10 @@ def fit_motion(
         search.jitter_px = FIRST_JITTER_PX / 2**count if moving else 0.0
         search.look()
         search.step(moving)
+        if count == SETTLED:
+            search.learn_gain_std()
         if count >= SETTLED:
-            search.budget()
+            search.budget(expel=count == steps - 2)
     search.jitter_px = 0.0
     search.look()
     if moving:
@@ -85,9 +89,10 @@ class _Search:
     """The unknowns of a batch and the posterior of its images under them."""
 
     def __init__(self, burst: Burst, flow_px: Tensor, kept: Tensor, scale: int) -> None:
-        self.burst, self.flow_px, self.kept, self.scale = burst, flow_px, kept, scale
+        self.burst, self.flow_px, self.scale = burst, flow_px, scale
+        self.kept = kept & burst.valid.any(-1).any(-1)
         self.noise_var = frame_noise_var(burst)
-        self.noise = _frame_mean(self.noise_var, burst.valid)
+        self.noise = _frame_mean(self.noise_var, burst.valid | ~self.kept[..., None, None])
         fy, fx = image_frequencies(burst.shape, scale, flow_px)
         self.turn = [2j * math.pi * scale * f for f in (fy, fx)]  # derivative of a shift
         self.count = half_weight(burst.shape[1], flow_px)
@@ -95,6 +100,7 @@ class _Search:
         self.gain = torch.ones_like(self.noise)
         self.mismatch = torch.zeros_like(self.noise[:, 0])
         self.outlier = torch.zeros_like(burst.valid)
+        self.gain_std = torch.full_like(self.mismatch, GAIN_STD)
         self.jitter_px = 0.0
         self.image: Tensor = None  # type: ignore[assignment]  # until the first look
         weight = self._set_level()
@@ -166,10 +172,11 @@ class _Search:
         residual = residual.permute(0, 2, 3, 1)[..., None]
         energy = (self._changes().conj() * residual).real
         slope = (energy * self.count[:, None, None]).sum((1, 2))  # (B, N, 3)
-        for kind, factor in enumerate((*self.turn, 1.0)):  # the determinant's part
-            inner = (self.reach * factor * self.see).sum(-1).real
-            slope[..., kind] -= (inner * self.count).sum((-1, -2))
-        slope[..., 2] -= (self.gain - 1) / GAIN_STD**2
+        answer = self.reach * self.see
+        for kind, factor in enumerate((*self.turn, torch.ones_like(self.turn[0]))):
+            determinant = (answer * factor).sum(-1).real  # it grows with shifts and gains too
+            slope[..., kind] -= (determinant * self.count).sum((-1, -2))
+        slope[..., 2] -= (self.gain - 1) / self.gain_std[:, None] ** 2
         return slope.flatten(1)
 
     def _information(self) -> Tensor:
@@ -191,8 +198,9 @@ class _Search:
 
     def _pinned(self, information: Tensor, free: Tensor) -> Tensor:
         """The information, float64, with known components taken out and a trace of damping."""
-        doubt = torch.tensor([1e-6, 1e-6, 1 / GAIN_STD**2], dtype=torch.float64)
-        doubt = doubt.to(free.device).repeat(self.kept.shape[1])
+        still = torch.full_like(self.gain_std, 1e-6)
+        doubt = torch.stack([still, still, self.gain_std**-2], -1).double()
+        doubt = doubt.repeat(1, self.kept.shape[1])
         system = information.double()
         diagonal = system.diagonal(dim1=-2, dim2=-1)
         system = system + torch.diag_embed(1e-4 * diagonal + doubt)
@@ -205,27 +213,37 @@ class _Search:
         covariance = torch.linalg.inv(self._pinned(self._information(), free))
         return torch.where(free[:, :, None] & free[:, None], covariance, 0).to(self.gain)
 
-    def budget(self) -> None:
-        """What the model leaves unexplained becomes variance, what stands out an outlier."""
-        window = self.window.clamp(min=0.3)
+    def learn_gain_std(self) -> None:
+        """How far exposures are off in this burst: the gains' spread beyond their own errors."""
+        var = self.covariance(moving=False).diagonal(dim1=-2, dim2=-1)[:, 2::3]
+        used = self.kept.to(var)
+        used[:, 0] = 0
+        excess = ((self.gain - 1) ** 2 - var) * used
+        spread = excess.sum(1) / used.sum(1).clamp(min=1)
+        self.gain_std = spread.clamp(min=LEAST_GAIN_STD**2).sqrt()
+
+    def budget(self, expel: bool) -> None:
+        """What the model leaves unexplained becomes variance, what stands out an outlier.
+
+        expel: leave frames out that are mostly outliers or whose residuals surprise.
+        """
         inner = self.window > 0.3
-        residual = (self._observed() - self._predicted()) / window
-        share = (self.see * self.reach).sum(-1).real * self.count
-        freedom = 1 - share.sum((-1, -2)) / (self.count.sum() * share.shape[-2])
-        freedom = freedom.clamp(min=0.02)[..., None, None]
+        residual = (self._observed() - self._predicted()) / self.window.clamp(min=0.3)
+        free = freedom(self.blocks, self.count)
         seen = self.burst.valid & inner & self.kept[..., None, None]
-        var = (self.noise_var + self.mismatch[:, None, None, None]) * freedom
+        budget = self.noise_var + self.mismatch[:, None, None, None]
+        var = budget * free[..., None, None]
         self.outlier = disagreeing_pixels(residual / var.sqrt(), seen)
-        surprise = _frame_mean(residual**2 / var, seen & ~self.outlier)
-        usual = surprise.masked_fill(~self.kept, torch.nan).nanmedian(1, keepdim=True).values
-        lost = _frame_mean(self.outlier.to(var), self.burst.valid & inner) > MAX_OUTLIERS
-        lost = lost | (surprise > MAX_SURPRISE * usual.clamp(min=1))
-        lost[:, 0] = False
-        self.kept = self.kept & ~lost
-        good = (seen & ~self.outlier & self.kept[..., None, None]).to(var)
-        excess = residual**2 / freedom - self.noise_var
-        trust = good / (self.noise_var + self.mismatch[:, None, None, None]) ** 2 * freedom
-        self.mismatch = weighted_mean(excess, trust)[:, 0, 0, 0].clamp(min=0)
+        good = seen & ~self.outlier
+        counted = budget.masked_fill(~good, torch.inf)
+        self.mismatch = model_mismatch(residual, counted, self.noise_var, free)
+        if expel:
+            surprise = _frame_mean(residual**2 / var, good)
+            usual = surprise.masked_fill(~self.kept, torch.nan).nanmedian(1, keepdim=True).values
+            lost = _frame_mean(self.outlier.to(var), self.burst.valid & inner) > MAX_OUTLIERS
+            lost = lost | (surprise > MAX_SURPRISE * usual.clamp(min=1))
+            lost[:, 0] = False
+            self.kept = self.kept & ~lost
 
     def keep_the_better(self, start_px: Tensor) -> None:
         """Return to the start where the likelihood there is higher."""

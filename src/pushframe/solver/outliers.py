@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..burst import Burst
+from ..filters import gaussian_blur
+from ..forward import forward_model
+from ..noise import frame_noise_var
 from ..registration import agreement
 
 MIN_CORRELATION = 0.5
 PIXEL_SIGMAS = 5.0
 NEIGHBOUR_SIGMAS = 2.0
+FOREIGN_SMOOTHING_PX = 1.5
+FOREIGN_SIGMAS = 6.0
 
 
 def agreeing_frames(burst: Burst, flow_px: Tensor) -> Tensor:
     """Frames that show the reference's scene, (B, N) bool; too faint to tell counts as agreeing."""
     _, correlation, contrast = agreement(burst, flow_px)
     return (correlation > MIN_CORRELATION) | (contrast < 1)
+
+
+def foreign_pixels(burst: Burst, flow_px: Tensor) -> Tensor:
+    """Pixels of a frame far from the median of the registered, low-passed frames, (B, N, H, W).
+
+    Clouds and moving objects, found before they enter any mean. The yardstick is the spread of
+    the frames at that place, so that aliased edges, which differ in every frame, do not count.
+    """
+    smooth = gaussian_blur(burst.frames, FOREIGN_SMOOTHING_PX)
+    batch, count, height, width = smooth.shape
+    one = flow_px.flatten(0, 1)[:, None]
+    # frame(x) = reference(x + flow), so the frame at x - flow lies on the reference's grid
+    still = forward_model(-one, (height, width), 1, 0).forward(smooth.flatten(0, 1))
+    still = still.unflatten(0, (batch, count))[:, :, 0]
+    middle = still.median(1, keepdim=True).values
+    off = still - middle
+    spread = off.abs().median(1, keepdim=True).values / 0.6745
+    spread = F.max_pool2d(spread, 5, stride=1, padding=2)
+    noise = frame_noise_var(burst) / (4 * math.pi * FOREIGN_SMOOTHING_PX**2)
+    gain_error = 0.03 * middle.abs()
+    foreign = off.abs() > FOREIGN_SIGMAS * (spread**2 + noise + gain_error**2).sqrt()
+    grown = F.max_pool2d(foreign.to(off), 9, stride=1, padding=4)
+    back = forward_model(one, (height, width), 1, 0).forward(grown.flatten(0, 1))
+    return (back.unflatten(0, (batch, count))[:, :, 0] > 0.3) & burst.valid
 
 
 def disagreeing_pixels(z: Tensor, seen: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 from torch import Tensor
@@ -11,8 +12,10 @@ from ..gaussian import GaussianProblem, far_from_samples, weighted_mean
 from ..noise import frame_noise_var, normalised_noise_var
 from ..registration import register
 from .motion import Fit, fit_motion
-from .outliers import agreeing_frames
+from .outliers import agreeing_frames, foreign_pixels
 from .variance import posterior_variance
+
+MAX_FOREIGN = 0.5  # share of foreign pixels beyond which a frame is of another place
 
 
 class Solution(NamedTuple):
@@ -29,26 +32,29 @@ def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
     """
     start_px = register(burst) if flow_px is None else flow_px
     kept = agreeing_frames(burst, start_px)
+    foreign = foreign_pixels(burst, start_px)
+    kept = kept & (foreign.to(burst.frames).mean((-1, -2)) < MAX_FOREIGN)
+    kept[:, 0] = True
+    burst = dataclasses.replace(burst, valid=burst.valid & ~foreign)
     fit = fit_motion(burst, start_px, kept, scale, moving=flow_px is None)
     good = burst.valid & ~fit.outlier & fit.kept[..., None, None]
     gain = fit.gain[..., None, None]
     frames = burst.frames / gain
 
-    def precision_for(noise_var: Tensor) -> Tensor:
-        return good / (noise_var / gain**2 + fit.mismatch[:, None, None, None])
+    def problem_for(noise_var: Tensor) -> GaussianProblem:
+        precision = good / (noise_var / gain**2 + fit.mismatch[:, None, None, None])
+        return GaussianProblem(fit.flow_px, precision, fit.knots, scale)
 
-    precision = precision_for(frame_noise_var(burst))
-    level = weighted_mean(frames, precision)
-    problem = GaussianProblem(fit.flow_px, precision, fit.knots, scale)
-    image = problem.solve(frames - level, max_steps=4)
-    if burst.noise is not None and bool((burst.noise.a > 0).any()):
-        # the signal is now known better than from single frames
-        signal = problem.model.forward(image) + level
-        noise_var = normalised_noise_var(burst.noise, signal * gain, burst.gain)
-        problem = GaussianProblem(fit.flow_px, precision_for(noise_var), fit.knots, scale)
+    problem = problem_for(frame_noise_var(burst))
+    level = weighted_mean(frames, problem.precision)
     image = problem.solve(frames - level)
+    if burst.noise is not None and bool((burst.noise.a > 0).any()):
+        # the signal, and with it the noise, is now known better than from single frames
+        signal = (problem.model.forward(image) + level) * gain
+        noise_var = normalised_noise_var(burst.noise, signal, burst.gain)
+        problem = problem_for(noise_var.clamp(min=1e-14))
+        image = problem.solve(frames - level)
     mean = problem.crop(image) + level[:, 0]
     var = posterior_variance(problem, image, level[:, 0, 0, 0], fit)
-    posterior = Posterior(mean, var)
     unknown = far_from_samples(burst, fit.flow_px, scale)
-    return Solution(posterior.without(unknown) if bool(unknown.any()) else posterior, fit)
+    return Solution(Posterior(mean, var).without(unknown), fit)

@@ -54,8 +54,8 @@ def alignment_variance(problem: GaussianProblem, image: Tensor, level: Tensor, f
     parts = (2j * math.pi * scale * fy * folded, 2j * math.pi * scale * fx * folded, whole)
     changes = torch.stack([blocks.predict(part) for part in parts], 2).flatten(1, 2)
     weighted = blocks.weighted.repeat_interleave(3, 1)  # (B, 3N, a, c, K)
-    values, vectors = torch.linalg.eigh(fit.covariance)
-    root = vectors * values.clamp(min=0).sqrt()[:, None]  # (B, 3N, modes)
+    values, vectors = torch.linalg.eigh(fit.covariance.double())
+    root = (vectors * values.clamp(min=0).sqrt()[:, None]).float()  # (B, 3N, modes)
     total = torch.zeros_like(image)
     for mode in root.unbind(-1):
         right = torch.einsum("bpack,bpac,bp->back", weighted, changes, mode.to(changes.dtype))
