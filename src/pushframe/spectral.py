@@ -71,7 +71,7 @@ def image_frequencies(lattice: tuple[int, int], scale: int, like: Tensor) -> tup
 
 
 def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Tensor:
-    """What each frame sees of each alias: `v_t(l) = sum_k h_t(l, k) u(k)`, (B, N, a, c, K).
+    """What each frame sees of each alias: `v_t(l) = sum_k h_t(l, k) u(k)`, (B, a, c, N, K).
 
     flow_px: (B, N, 2) translations. The kernel is that of `forward`, taken exactly.
     """
@@ -84,10 +84,11 @@ def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Tensor:
         waves = torch.polar(*_unit(frequency * position[:, None]))
         shift = torch.polar(*_unit(whole[..., axis, None] * frequency))
         seen = taps[..., axis, :].to(waves.dtype) @ waves * shift
-        axes.append(seen.unflatten(-1, (scale, size)))
+        axes.append(seen.unflatten(-1, (scale, size)).permute(0, 3, 1, 2))  # (B, size, N, s)
     rows, columns = axes
-    columns = columns[..., : lattice[1] // 2 + 1]
-    return torch.einsum("bnia,bnjc->bnacij", rows, columns).flatten(-2) / scale
+    rows = rows[:, :, None, :, :, None] / scale
+    columns = columns[:, None, : lattice[1] // 2 + 1, :, None, :]
+    return (rows * columns).flatten(-2)
 
 
 def _unit(cycles: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,30 +98,53 @@ def _unit(cycles: Tensor) -> tuple[Tensor, Tensor]:
 class AliasBlocks:
     """The posterior of an image given translated frames, block by block (periodic, stationary).
 
-    see: (B, N, a, c, K) from `transfer`; precision: one over the noise variance of each frame,
-    (B, N, a, c) or broadcastable; prior: (B, a, c, K) image spectrum.
+    see: (B, a, c, N, K) from `transfer`; precision: one over the noise variance of each frame,
+    (B, a, c, N) or broadcastable; prior: (B, a, c, K) image spectrum.
     """
 
     def __init__(self, see: Tensor, precision: Tensor, prior: Tensor) -> None:
         self.see = see
         self.weighted = see.conj() * precision[..., None]
-        normal = torch.einsum("bnack,bnacl->backl", self.weighted, see)
-        normal = normal + torch.diag_embed(1 / prior)
-        self.covariance = torch.linalg.inv(normal)
-        self.log_det = torch.linalg.slogdet(normal)[1]
+        normal = self.weighted.mT @ see + torch.diag_embed(1 / prior)
+        self.factor = torch.linalg.cholesky(normal)
+        self.covariance = torch.cholesky_inverse(self.factor)
+
+    @property
+    def log_det(self) -> Tensor:
+        """The log determinant of the normal equations at each frequency, (B, a, c)."""
+        return 2 * self.factor.diagonal(dim1=-2, dim2=-1).real.log().sum(-1)
 
     def mean(self, data: Tensor) -> Tensor:
-        """The posterior mean (B, a, c, K) of frames' spectra (B, N, a, c)."""
-        return self.solve(torch.einsum("bnack,bnac->back", self.weighted, data))
+        """The posterior mean (B, a, c, K) of frames' spectra (B, a, c, N)."""
+        return self.solve((self.weighted * data[..., None]).sum(-2))
 
     def solve(self, right: Tensor) -> Tensor:
         """The normal equations at each frequency."""
         return (self.covariance @ right[..., None])[..., 0]
 
     def reach(self) -> Tensor:
-        """How the posterior mean answers to each frame, `M^-1 h_t' w_t`, (B, N, a, c, K)."""
-        return torch.einsum("backl,bnacl->bnack", self.covariance, self.weighted)
+        """How the posterior mean answers to each frame, `M^-1 h_t' w_t`, (B, a, c, N, K)."""
+        return self.weighted @ self.covariance.mT
 
     def predict(self, image: Tensor) -> Tensor:
-        """What the frames would be, (B, N, a, c)."""
-        return torch.einsum("bnack,back->bnac", self.see, image)
+        """What the frames would be, (B, a, c, N)."""
+        return (self.see @ image[..., None])[..., 0]
+
+    def information(self, change: Tensor, precision: Tensor, count: Tensor) -> Tensor:
+        """What the frames tell of unknowns beside the image, with the image unknown too.
+
+        change: (B, a, c, N, P), how each frame answers to P unknowns of its own; precision:
+        (B, a, c, N); count: (c,). Returns (B, N*P, N*P): `change' C^-1 change`, where
+        `C^-1 = W - W h M^-1 h' W` is the inverse covariance of the frames.
+        """
+        counted = change * count[:, None, None].sqrt()
+        own = torch.einsum("bacnp,bacn,bacnq->bnpq", counted.conj(), precision.to(change), counted)
+        seen = (self.weighted[..., None] * counted[..., None, :]).movedim(-2, -3)
+        seen = seen.flatten(-2)  # (B, a, c, K, N*P)
+        root = torch.linalg.cholesky(self.covariance).mH @ seen
+        root = root.flatten(1, 3)
+        frames, kinds = change.shape[-2:]
+        full = torch.zeros(len(own), frames, kinds, frames, kinds, device=own.device)
+        index = torch.arange(frames, device=own.device)
+        full[:, index, :, index, :] = own.real.transpose(0, 1)
+        return full.flatten(3).flatten(1, 2) - (root.mH @ root).real

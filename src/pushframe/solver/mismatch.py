@@ -13,8 +13,8 @@ def freedom(blocks: AliasBlocks, count: Tensor) -> Tensor:
 
     count: (c,) how many frequencies each column stands for.
     """
-    share = (blocks.see * blocks.reach()).sum(-1).real * count
-    leverage = share.sum((-1, -2)) / (count.sum() * share.shape[-2])
+    share = (blocks.see * blocks.reach()).sum(-1).real * count[:, None]
+    leverage = share.sum((1, 2)) / (count.sum() * share.shape[1])
     return (1 - leverage).clamp(min=0.02)
 
 

@@ -25,6 +25,7 @@ from .outliers import disagreeing_pixels
 TAPER = 0.25  # share of the frame's width over which the window falls to zero, both sides together
 FIRST_JITTER_PX = 0.05  # what the start may be off; halved at each step
 LARGEST_STEP_PX = 0.25
+CONVERGED_PX = 5e-4
 GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
 LEAST_GAIN_STD = 3e-4
 SETTLED = 3  # steps after which residuals tell of the model, not of the motion
@@ -65,12 +66,19 @@ def fit_motion(
     for count in range(steps):
         search.jitter_px = FIRST_JITTER_PX / 2**count if moving else 0.0
         search.look()
-        search.step(moving)
+        moved_px = search.step(moving)
         if count == SETTLED:
             search.learn_gain_std()
         if count >= SETTLED:
-            search.budget(expel=count == steps - 2)
+            search.budget()
+        if count > SETTLED and moved_px < CONVERGED_PX:
+            break
     search.jitter_px = 0.0
+    search.look()
+    search.budget()
+    search.expel()
+    search.look()
+    search.step(moving)
     search.look()
     if moving:
         search.keep_the_better(start_px)
@@ -117,14 +125,14 @@ class _Search:
         """The image, and the spectrum that it suggests, for the unknowns as they stand."""
         self.see = transfer(self.flow_px, self.burst.shape, self.scale)
         self.window = _moving_window(self.burst.shape, self.flow_px)
-        self.data = torch.fft.rfft2(self._believed(), norm="ortho")
+        self.data = _spectra(self._believed())
         prior = spectrum_at(self.knots, self.basis)
-        noise = (self.noise + self.mismatch[:, None])[..., None, None]
+        noise = (self.noise + self.mismatch[:, None])[:, None, None]
         if self.jitter_px > 1e-3:  # a frame that may be off says less where the image varies
             turn = torch.stack(self.turn).abs().square().mean(0)
             slope = (turn * prior).sum(-1) / self.scale**2
-            noise = noise + self.jitter_px**2 * slope[:, None]
-        self.precision = (self.kept[..., None, None] / noise).expand(self.data.shape)
+            noise = noise + self.jitter_px**2 * slope[..., None]
+        self.precision = (self.kept[:, None, None] / noise).expand(self.data.shape)
         self.blocks = AliasBlocks(self.see, self.precision, prior)
         self.image = self.blocks.mean(self.data)
         self.reach = self.blocks.reach()
@@ -145,50 +153,42 @@ class _Search:
         return torch.where(doubtful, self._predicted(), self._observed())
 
     def _predicted(self) -> Tensor:
-        spectra = torch.einsum("bnack,back->bnac", self.see, self.image)
+        spectra = (self.see @ self.image[..., None])[..., 0].permute(0, 3, 1, 2)
         return torch.fft.irfft2(spectra, s=self.burst.shape, norm="ortho")
 
-    def step(self, moving: bool) -> None:
-        """One step of Fisher scoring on shifts and gains; without `moving` on gains alone."""
+    def step(self, moving: bool) -> float:
+        """One step of Fisher scoring on shifts and gains; without `moving` on gains alone.
+
+        Returns the largest change of a shift, px.
+        """
         free = self._free(moving)
-        slope = (self._slope() * free).double()
-        system = self._pinned(self._information(), free)
+        changes = self._changes()
+        slope = (self._slope(changes) * free).double()
+        system = self._pinned(self.blocks.information(changes, self.precision, self.count), free)
         change = torch.linalg.solve(system, slope[..., None])[..., 0].to(self.gain)
         change = change.unflatten(1, (-1, 3))
         self.flow_px = self.flow_px + change[..., :2].clamp(-LARGEST_STEP_PX, LARGEST_STEP_PX)
         self.gain = self.gain * (1 + change[..., 2].clamp(-GAIN_STD, GAIN_STD))
         self._set_level()
+        return float(change[..., :2].abs().max())
 
     def _changes(self) -> Tensor:
         """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, a, c, N, 3)."""
-        moved = [self.blocks.predict(turn * self.image) for turn in self.turn]
-        level = torch.fft.rfft2(self.window * self.level, norm="ortho")
-        moved.append(self.blocks.predict(self.image) + level)
-        return torch.stack(moved, -1).permute(0, 2, 3, 1, 4)
+        turned = torch.stack([*(turn * self.image for turn in self.turn), self.image], -1)
+        change = self.see @ turned
+        change[..., 2] += _spectra(self.window * self.level)
+        return change
 
-    def _slope(self) -> Tensor:
+    def _slope(self, changes: Tensor) -> Tensor:
         """Derivative of the log likelihood in shifts and gains, (B, 3N)."""
         residual = self.precision * (self.data - self.blocks.predict(self.image))
-        residual = residual.permute(0, 2, 3, 1)[..., None]
-        energy = (self._changes().conj() * residual).real
-        slope = (energy * self.count[:, None, None]).sum((1, 2))  # (B, N, 3)
-        answer = self.reach * self.see
-        for kind, factor in enumerate((*self.turn, torch.ones_like(self.turn[0]))):
-            determinant = (answer * factor).sum(-1).real  # it grows with shifts and gains too
-            slope[..., kind] -= (determinant * self.count).sum((-1, -2))
+        energy = (changes.conj() * residual[..., None]).real
+        # the determinant grows with shifts and gains too
+        turned = torch.stack([*self.turn, torch.ones_like(self.turn[0])], -1)
+        determinant = ((self.reach * self.see) @ turned).real
+        slope = ((energy - determinant) * self.count[:, None, None]).sum((1, 2))
         slope[..., 2] -= (self.gain - 1) / self.gain_std[:, None] ** 2
         return slope.flatten(1)
-
-    def _information(self) -> Tensor:
-        """What the frames tell of shifts and gains when the image is unknown too, (B, 3N, 3N)."""
-        # C^-1 at each frequency, (B, a, c, N, N): w_t - w_t h_t M^-1 h_q' w_q
-        weight = self.precision.permute(0, 2, 3, 1)
-        seen = torch.einsum("bnack,bmack->bacnm", self.see, self.reach)
-        inverse = torch.diag_embed(weight) - weight[..., None] * seen
-        change = self._changes()
-        counted = change.conj() * self.count[:, None, None]
-        information = torch.einsum("bacnp,bacnm,bacmq->bnpmq", counted, inverse, change).real
-        return information.flatten(3).flatten(1, 2)
 
     def _free(self, moving: bool) -> Tensor:
         """Which of the 3N components are unknown, (B, 3N) bool: not those of the reference."""
@@ -210,7 +210,8 @@ class _Search:
     def covariance(self, moving: bool) -> Tensor:
         """Covariance of shifts and gains, (B, 3N, 3N), zero where nothing was estimated."""
         free = self._free(moving)
-        covariance = torch.linalg.inv(self._pinned(self._information(), free))
+        information = self.blocks.information(self._changes(), self.precision, self.count)
+        covariance = torch.linalg.inv(self._pinned(information, free))
         return torch.where(free[:, :, None] & free[:, None], covariance, 0).to(self.gain)
 
     def learn_gain_std(self) -> None:
@@ -222,11 +223,8 @@ class _Search:
         spread = excess.sum(1) / used.sum(1).clamp(min=1)
         self.gain_std = spread.clamp(min=LEAST_GAIN_STD**2).sqrt()
 
-    def budget(self, expel: bool) -> None:
-        """What the model leaves unexplained becomes variance, what stands out an outlier.
-
-        expel: leave frames out that are mostly outliers or whose residuals surprise.
-        """
+    def budget(self) -> None:
+        """What the model leaves unexplained becomes variance, what stands out an outlier."""
         inner = self.window > 0.3
         residual = (self._observed() - self._predicted()) / self.window.clamp(min=0.3)
         free = freedom(self.blocks, self.count)
@@ -237,13 +235,17 @@ class _Search:
         good = seen & ~self.outlier
         counted = budget.masked_fill(~good, torch.inf)
         self.mismatch = model_mismatch(residual, counted, self.noise_var, free)
-        if expel:
-            surprise = _frame_mean(residual**2 / var, good)
-            usual = surprise.masked_fill(~self.kept, torch.nan).nanmedian(1, keepdim=True).values
-            lost = _frame_mean(self.outlier.to(var), self.burst.valid & inner) > MAX_OUTLIERS
-            lost = lost | (surprise > MAX_SURPRISE * usual.clamp(min=1))
-            lost[:, 0] = False
-            self.kept = self.kept & ~lost
+        self.lost_share = _frame_mean(self.outlier.to(var), self.burst.valid & inner)
+        self.surprise = _frame_mean(residual**2 / var, good)
+
+    def expel(self) -> None:
+        """Leave frames out that are mostly outliers, or whose residuals surprise."""
+        usual = self.surprise.masked_fill(~self.kept, torch.nan).nanmedian(1, keepdim=True).values
+        lost = (self.lost_share > MAX_OUTLIERS) | (
+            self.surprise > MAX_SURPRISE * usual.clamp(min=1)
+        )
+        lost[:, 0] = False
+        self.kept = self.kept & ~lost
 
     def keep_the_better(self, start_px: Tensor) -> None:
         """Return to the start where the likelihood there is higher."""
@@ -259,7 +261,7 @@ class _Search:
         prior = spectrum_at(self.knots, self.basis)
         misfit = self.precision * (self.data - self.blocks.predict(self.image)).abs() ** 2
         spread = self.image.abs() ** 2 / prior + prior.log()
-        total = misfit.sum(1) + spread.sum(-1) + self.blocks.log_det
+        total = misfit.sum(-1) + spread.sum(-1) + self.blocks.log_det
         return (total * self.count).sum((-1, -2))
 
 
@@ -275,6 +277,11 @@ def _moving_window(shape: tuple[int, int], flow_px: Tensor) -> Tensor:
         axes.append(0.5 - 0.5 * torch.cos(math.pi * edge.clamp(0, 1)))
     window = axes[0][..., :, None] * axes[1][..., None, :]
     return window / window.square().mean((-1, -2), keepdim=True).sqrt().clamp(min=1e-6)
+
+
+def _spectra(frames: Tensor) -> Tensor:
+    """Spectra of (B, N, H, W), folded: (B, a, c, N)."""
+    return torch.fft.rfft2(frames, norm="ortho").permute(0, 2, 3, 1)
 
 
 def _frame_mean(values: Tensor, where: Tensor) -> Tensor:

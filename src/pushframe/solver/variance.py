@@ -11,6 +11,8 @@ from ..gaussian import GaussianProblem
 from ..spectral import half_weight, image_frequencies, to_folded, to_image
 from .motion import Fit
 
+MODES = 12  # mixtures of shift and gain errors that are followed into the image
+
 
 def posterior_variance(problem: GaussianProblem, image: Tensor, level: Tensor, fit: Fit) -> Tensor:
     """The variance of the reconstruction, (B, s*H, s*W).
@@ -51,13 +53,17 @@ def alignment_variance(problem: GaussianProblem, image: Tensor, level: Tensor, f
     fy, fx = image_frequencies(lattice, scale, image)
     whole = folded.clone()
     whole[:, 0, 0, 0] += level * math.sqrt(problem.canvas[0] * problem.canvas[1])
-    parts = (2j * math.pi * scale * fy * folded, 2j * math.pi * scale * fx * folded, whole)
-    changes = torch.stack([blocks.predict(part) for part in parts], 2).flatten(1, 2)
-    weighted = blocks.weighted.repeat_interleave(3, 1)  # (B, 3N, a, c, K)
-    values, vectors = torch.linalg.eigh(fit.covariance.double())
-    root = (vectors * values.clamp(min=0).sqrt()[:, None]).float()  # (B, 3N, modes)
-    total = torch.zeros_like(image)
-    for mode in root.unbind(-1):
-        right = torch.einsum("bpack,bpac,bp->back", weighted, changes, mode.to(changes.dtype))
-        total = total + to_image(blocks.solve(right), scale, lattice[1]) ** 2
-    return problem.crop(total)
+    turned = [2j * math.pi * scale * f * folded for f in (fy, fx)]
+    changes = blocks.see @ torch.stack([*turned, whole], -1)  # (B, a, c, N, 3)
+    answers = (blocks.reach()[..., None] * changes[..., None, :]).movedim(-2, -3).flatten(-2)
+    # (B, a, c, K, 3N): what one unit of each unknown does to the image; the strongest mixtures
+    # of them carry nearly all of the variance, and the rest is made up for
+    unit = answers.abs().square().sum((1, 2, 3)).sqrt().clamp(min=1e-30)
+    scaled = fit.covariance * unit[:, :, None] * unit[:, None]
+    values, vectors = torch.linalg.eigh(scaled.double())
+    kept = values[:, -MODES:].clamp(min=0)
+    missed = values.clamp(min=0).sum(1) / kept.sum(1).clamp(min=1e-30)
+    root = vectors[..., -MODES:].float() * kept.float().sqrt()[:, None] / unit[..., None]
+    modes = (answers @ root.to(answers.dtype)[:, None, None]).movedim(-1, 1)
+    total = to_image(modes, scale, lattice[1]).square().sum(1)
+    return problem.crop(total) * missed.float()[:, None, None].clamp(min=1)

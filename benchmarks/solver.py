@@ -1,0 +1,108 @@
+"""Speed of the solver: high-res megapixels a second on a batch of simulated bursts.
+
+    python benchmarks/solver.py --device cuda --out benchmarks/results/solver_h200.json
+
+Procedural scenes, the paper's setting, 15 frames of 64x64 by default. Each figure is the median
+of several timed runs after a warm-up, between device events on a GPU. Accuracy is measured in
+the same run, so that no speed is reported for a solver that does not solve.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from pushframe.baselines import map_estimate
+from pushframe.metrics import Metrics
+from pushframe.registration import register
+from pushframe.scenes import procedural_scene
+from pushframe.simulate import PRESETS, simulate, with_options
+from pushframe.solver import solve
+
+
+def timed(work: Callable[[], object], device: str, runs: int) -> float:
+    """Median seconds of one call, after one that is not counted."""
+    work()
+    seconds = []
+    for _ in range(runs):
+        if device == "cuda":
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            work()
+            stop.record()
+            torch.cuda.synchronize()
+            seconds.append(start.elapsed_time(stop) / 1000)
+        else:
+            begin = time.perf_counter()
+            work()
+            seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds)
+
+
+def commit() -> str | None:
+    done = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--frames", type=int, nargs="+", default=[15])
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+
+    rows = []
+    for frames in options.frames:
+        setting = with_options(PRESETS["paper"], frames=frames)
+        side = setting.source_size
+        scenes = [torch.from_numpy(procedural_scene((side, side), seed)) for seed in range(8)]
+        for batch in options.batches:
+            source = torch.stack([scenes[k % 8] for k in range(batch)]) / setting.white_level
+            made = simulate(source, setting, torch.Generator().manual_seed(0))
+            burst = made.burst.to(options.device)
+            truth, flow_px = made.truth.to(options.device), made.flow_px.to(options.device)
+            megapixels = truth.numel() / 1e6
+            row = {"frames": frames, "batch": batch}
+            tasks = {
+                "register": lambda burst=burst: register(burst),
+                "map": lambda burst=burst, flow=flow_px: map_estimate(burst, flow, 2),
+                "solver": lambda burst=burst: solve(burst, 2),
+            }
+            for name, work in tasks.items():
+                row[f"{name}_hr_mp_per_s"] = megapixels / timed(work, options.device, options.runs)
+            posterior, fit = solve(burst, 2)
+            metrics = Metrics(2)
+            metrics.update(posterior, truth, ["scene"] * batch, fit.flow_px, flow_px)
+            figures = metrics.compute()["all"]
+            row |= {name: figures[name] for name in ("psnr_db", "flow_rmse_px")}
+            if options.device == "cuda":
+                row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+            rows.append(row)
+            print("  ".join(f"{key} {value:.5g}" for key, value in row.items()), flush=True)
+    result = {
+        "benchmark": "solver",
+        "device": torch.cuda.get_device_name() if options.device == "cuda" else platform.machine(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "commit": commit(),
+        "rows": rows,
+    }
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
