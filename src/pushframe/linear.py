@@ -1,4 +1,4 @@
-"""Conjugate gradients for batches of symmetric positive systems."""
+"""Linear algebra for batches: conjugate gradients, small inverses, leading factors."""
 
 from __future__ import annotations
 
@@ -41,3 +41,39 @@ def conjugate_gradients(
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum((-1, -2), keepdim=True)
+
+
+def small_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Inverse and log determinant of many small positive Hermitian matrices (..., K, K).
+
+    Gauss-Jordan elimination, which needs no pivoting for these, one whole batch at a time:
+    library routines take the matrices one by one.
+    """
+    work = matrix.clone()
+    log_det = torch.zeros_like(matrix[..., 0, 0].real)
+    for k in range(matrix.shape[-1]):
+        pivot = work[..., k, k].real.clamp(min=1e-30)
+        log_det = log_det + pivot.log()
+        row = work[..., k, :] / pivot[..., None]
+        column = work[..., :, k].clone()
+        column[..., k] = 0
+        work = work - column[..., :, None] * row[..., None, :]
+        work[..., k, :] = row
+        work[..., :, k] = -column / pivot[..., None]
+        work[..., k, k] = 1 / pivot
+    return work, log_det
+
+
+def leading_factor(matrix: Tensor, rank: int) -> Tensor:
+    """A factor L (B, n, rank) with `L L'` near a positive matrix (B, n, n): pivoted Cholesky."""
+    left = matrix.diagonal(dim1=-2, dim2=-1).clone()
+    columns: list[Tensor] = []
+    for _ in range(min(rank, matrix.shape[-1])):
+        place = left.argmax(-1)[:, None]
+        column = matrix.gather(2, place[..., None].expand(-1, matrix.shape[1], 1))[..., 0]
+        for known in columns:
+            column = column - known * known.gather(1, place)
+        column = column / left.gather(1, place).clamp(min=1e-30).sqrt()
+        left = (left - column**2).clamp(min=0).scatter(1, place, 0)
+        columns.append(column)
+    return torch.stack(columns, -1)

@@ -35,18 +35,20 @@ def _roughness() -> Tensor:
     return SMOOTHNESS * bend.T @ bend
 
 
-def fit_spectrum(power: Tensor, basis: Tensor, count: Tensor) -> Tensor:
-    """Log power at the knots, (B, KNOTS), from expected power at frequencies (B, F).
+def fit_spectrum(power: Tensor, known: Tensor, basis: Tensor, count: Tensor) -> Tensor:
+    """Log power at the knots, (B, KNOTS), from a posterior mean's power at frequencies (B, F).
 
-    basis: (F, KNOTS); count: (F,) how many frequencies each entry stands for.
+    known: (B, F) how far the data determine each frequency, `1 - posterior / prior variance`;
+    the mean shows just that share of the true power. basis: (F, KNOTS); count: (F,) how many
+    frequencies each entry stands for. A knot counts as far as the data determine it; where they
+    do not, the curve goes on smoothly.
     """
     weighted = basis * count[:, None]
-    total = weighted.sum(0)
-    level = (power @ weighted / total.clamp(min=1e-9)).clamp(min=1e-14).log()
-    # a knot counts as far as it has frequencies around it, the rest is smoothness
-    trust = torch.where(total > 0.5, total.clamp(max=300), 0)
-    system = torch.diag(trust) + _roughness().to(trust)
-    return torch.linalg.solve(system, (level * trust).mT).mT
+    trust = known @ weighted
+    level = (power @ weighted / trust.clamp(min=1e-6)).clamp(min=1e-14).log()
+    trust = torch.where(trust > 0.5, trust.clamp(max=300), 0)
+    system = torch.diag_embed(trust) + _roughness().to(trust)
+    return torch.linalg.solve(system, (level * trust)[..., None])[..., 0]
 
 
 def spectrum_at(knots: Tensor, basis: Tensor) -> Tensor:

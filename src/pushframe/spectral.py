@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from .forward import HALF_WIDTH, sinc_taps, split_position
+from .linear import small_inverse
 
 
 def fold(spectrum: Tensor, scale: int) -> Tensor:
@@ -106,13 +107,7 @@ class AliasBlocks:
         self.see = see
         self.weighted = see.conj() * precision[..., None]
         normal = self.weighted.mT @ see + torch.diag_embed(1 / prior)
-        self.factor = torch.linalg.cholesky(normal)
-        self.covariance = torch.cholesky_inverse(self.factor)
-
-    @property
-    def log_det(self) -> Tensor:
-        """The log determinant of the normal equations at each frequency, (B, a, c)."""
-        return 2 * self.factor.diagonal(dim1=-2, dim2=-1).real.log().sum(-1)
+        self.covariance, self.log_det = small_inverse(normal)
 
     def mean(self, data: Tensor) -> Tensor:
         """The posterior mean (B, a, c, K) of frames' spectra (B, a, c, N)."""
@@ -141,10 +136,9 @@ class AliasBlocks:
         own = torch.einsum("bacnp,bacn,bacnq->bnpq", counted.conj(), precision.to(change), counted)
         seen = (self.weighted[..., None] * counted[..., None, :]).movedim(-2, -3)
         seen = seen.flatten(-2)  # (B, a, c, K, N*P)
-        root = torch.linalg.cholesky(self.covariance).mH @ seen
-        root = root.flatten(1, 3)
+        answer = (self.covariance @ seen).flatten(1, 3)
         frames, kinds = change.shape[-2:]
         full = torch.zeros(len(own), frames, kinds, frames, kinds, device=own.device)
         index = torch.arange(frames, device=own.device)
         full[:, index, :, index, :] = own.real.transpose(0, 1)
-        return full.flatten(3).flatten(1, 2) - (root.mH @ root).real
+        return full.flatten(3).flatten(1, 2) - (seen.flatten(1, 3).mH @ answer).real

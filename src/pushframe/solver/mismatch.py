@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from ..gaussian import weighted_mean
-from ..spectral import AliasBlocks
+from ..gaussian import GaussianProblem, weighted_mean
+from ..spectral import AliasBlocks, half_weight
+
+LEAST_MISMATCH = 0.05  # of the noise variance of the better frames
 
 
 def freedom(blocks: AliasBlocks, count: Tensor) -> Tensor:
@@ -29,3 +32,15 @@ def model_mismatch(residual: Tensor, budget: Tensor, noise_var: Tensor, free: Te
     trust = free / budget**2
     excess = residual**2 / free - noise_var
     return weighted_mean(excess, trust)[:, 0, 0, 0].clamp(min=0)
+
+
+def unexplained(problem: GaussianProblem, residual: Tensor, noise_var: Tensor) -> Tensor:
+    """The mismatch of solved bursts, (B,); an excess too small to be told from none is none.
+
+    residual, noise_var: (B, N, H, W), of the problem's data under its solution.
+    """
+    count = half_weight(problem.canvas[1] // problem.scale, residual)
+    budget = noise_var.masked_fill(problem.precision <= 0, torch.inf)
+    found = model_mismatch(residual, budget, noise_var, freedom(problem.blocks, count))
+    usual = 1 / weighted_mean(1 / noise_var, 1 / budget)[:, 0, 0, 0]
+    return torch.where(found > LEAST_MISMATCH * usual, found, 0)

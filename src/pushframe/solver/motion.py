@@ -138,8 +138,10 @@ class _Search:
         self.reach = self.blocks.reach()
         spread = self.blocks.covariance.diagonal(dim1=-2, dim2=-1).real
         count = self.count[:, None].expand(self.basis.shape[:-1]).flatten()
-        power = (self.image.abs() ** 2 + spread).flatten(1)
-        self.knots = fit_spectrum(power, self.basis.flatten(0, -2), count)
+        power, known = self.image.abs() ** 2, (1 - spread / prior).clamp(min=0)
+        self.knots = fit_spectrum(
+            power.flatten(1), known.flatten(1), self.basis.flatten(0, -2), count
+        )
 
     def _observed(self) -> Tensor:
         """The windowed frames less the image's level, (B, N, H, W)."""

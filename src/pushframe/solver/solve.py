@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..burst import Burst, Posterior
 from ..gaussian import GaussianProblem, far_from_samples, weighted_mean
 from ..noise import frame_noise_var, normalised_noise_var
 from ..registration import register
+from .mismatch import unexplained
 from .motion import Fit, fit_motion
 from .outliers import agreeing_frames, foreign_pixels
 from .variance import posterior_variance
 
+MAX_REWEIGHTINGS = 3
 MAX_FOREIGN = 0.5  # share of foreign pixels beyond which a frame is of another place
 
 
@@ -41,19 +44,27 @@ def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
     gain = fit.gain[..., None, None]
     frames = burst.frames / gain
 
-    def problem_for(noise_var: Tensor) -> GaussianProblem:
-        precision = good / (noise_var / gain**2 + fit.mismatch[:, None, None, None])
+    def problem_for(noise_var: Tensor, mismatch: Tensor) -> GaussianProblem:
+        precision = good / (noise_var + mismatch[:, None, None, None])
         return GaussianProblem(fit.flow_px, precision, fit.knots, scale)
 
-    problem = problem_for(frame_noise_var(burst))
+    noise_var = frame_noise_var(burst) / gain**2
+    mismatch = torch.zeros_like(fit.mismatch)
+    problem = problem_for(noise_var, mismatch)
     level = weighted_mean(frames, problem.precision)
     image = problem.solve(frames - level)
-    if burst.noise is not None and bool((burst.noise.a > 0).any()):
-        # the signal, and with it the noise, is now known better than from single frames
-        signal = (problem.model.forward(image) + level) * gain
-        noise_var = normalised_noise_var(burst.noise, signal, burst.gain)
-        problem = problem_for(noise_var.clamp(min=1e-14))
+    for _ in range(MAX_REWEIGHTINGS):
+        # noise and mismatch are now known better than from single frames, or under a window
+        signal = problem.model.forward(image) + level
+        if burst.noise is not None:
+            noise_var = normalised_noise_var(burst.noise, signal * gain, burst.gain) / gain**2
+            noise_var = noise_var.clamp(min=1e-14)
+        before, mismatch = mismatch, unexplained(problem, frames - signal, noise_var)
+        problem = problem_for(noise_var, mismatch)
         image = problem.solve(frames - level)
+        if bool((mismatch <= 1.2 * before + 1e-14).all()):
+            break
+    fit = dataclasses.replace(fit, mismatch=mismatch)
     mean = problem.crop(image) + level[:, 0]
     var = posterior_variance(problem, image, level[:, 0, 0, 0], fit)
     unknown = far_from_samples(burst, fit.flow_px, scale)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..gaussian import GaussianProblem
+from ..linear import leading_factor
 from ..spectral import half_weight, image_frequencies, to_folded, to_image
 from .motion import Fit
 
@@ -60,10 +61,9 @@ def alignment_variance(problem: GaussianProblem, image: Tensor, level: Tensor, f
     # of them carry nearly all of the variance, and the rest is made up for
     unit = answers.abs().square().sum((1, 2, 3)).sqrt().clamp(min=1e-30)
     scaled = fit.covariance * unit[:, :, None] * unit[:, None]
-    values, vectors = torch.linalg.eigh(scaled.double())
-    kept = values[:, -MODES:].clamp(min=0)
-    missed = values.clamp(min=0).sum(1) / kept.sum(1).clamp(min=1e-30)
-    root = vectors[..., -MODES:].float() * kept.float().sqrt()[:, None] / unit[..., None]
+    root = leading_factor(scaled, MODES)
+    missed = scaled.diagonal(dim1=-2, dim2=-1).sum(1) / root.square().sum((1, 2)).clamp(min=1e-30)
+    root = root / unit[..., None]
     modes = (answers @ root.to(answers.dtype)[:, None, None]).movedim(-1, 1)
     total = to_image(modes, scale, lattice[1]).square().sum(1)
-    return problem.crop(total) * missed.float()[:, None, None].clamp(min=1)
+    return problem.crop(total) * missed[:, None, None].clamp(min=1)
