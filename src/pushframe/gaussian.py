@@ -53,15 +53,13 @@ class GaussianProblem:
             spectrum_at(knots, folded),
         )
 
-    def solve(self, data: Tensor, tolerance: float = 5e-4, max_steps: int = 40) -> Tensor:
-        """The canvas (B, h, w) of least energy for data (B, N, H, W) counted from the level."""
-        return conjugate_gradients(
-            self.normal,
-            self.model.adjoint(self.precision * data),
-            self.precondition,
-            tolerance,
-            max_steps,
-        )
+    def solve(self, data: Tensor, start: Tensor | None = None, tolerance: float = 5e-4) -> Tensor:
+        """The canvas (B, h, w) of least energy for data (B, N, H, W) counted from the level.
+
+        start: a canvas to begin from; nothing by default.
+        """
+        right = self.model.adjoint(self.precision * data)
+        return conjugate_gradients(self.normal, right, self.precondition, tolerance, start)
 
     def normal(self, image: Tensor) -> Tensor:
         """`(sum_t F_t' D' W D F_t + prior^-1) image`."""

@@ -13,17 +13,18 @@ def conjugate_gradients(
     right: Tensor,
     precondition: Callable[[Tensor], Tensor],
     tolerance: float,
-    max_steps: int = 200,
+    start: Tensor | None = None,
+    max_steps: int = 100,
 ) -> Tensor:
     """Solve `apply(x) = right` for each entry of a batch, to a relative preconditioned residual.
 
     right: (B, h, w). Each entry stops by itself; the loop ends with the last of them.
     """
-    x = torch.zeros_like(right)
-    residual = right
+    x = torch.zeros_like(right) if start is None else start
+    goal = tolerance**2 * _dot(right, precondition(right))
+    residual = right if start is None else right - apply(start)
     direction = preconditioned = precondition(residual)
     energy = _dot(residual, preconditioned)
-    goal = tolerance**2 * energy
     for _ in range(max_steps):
         active = energy > goal
         if not bool(active.any()):

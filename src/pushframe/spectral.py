@@ -125,18 +125,25 @@ class AliasBlocks:
         """What the frames would be, (B, a, c, N)."""
         return (self.see @ image[..., None])[..., 0]
 
-    def information(self, change: Tensor, precision: Tensor, count: Tensor) -> Tensor:
+    def information(
+        self, change: Tensor, precision: Tensor, count: Tensor, every: int = 1
+    ) -> Tensor:
         """What the frames tell of unknowns beside the image, with the image unknown too.
 
         change: (B, a, c, N, P), how each frame answers to P unknowns of its own; precision:
-        (B, a, c, N); count: (c,). Returns (B, N*P, N*P): `change' C^-1 change`, where
-        `C^-1 = W - W h M^-1 h' W` is the inverse covariance of the frames.
+        (B, a, c, N); count: (c,); every: take each so-many-th row of frequencies to stand for
+        all. Returns (B, N*P, N*P): `change' C^-1 change`, where `C^-1 = W - W h M^-1 h' W` is
+        the inverse covariance of the frames.
         """
-        counted = change * count[:, None, None].sqrt()
-        own = torch.einsum("bacnp,bacn,bacnq->bnpq", counted.conj(), precision.to(change), counted)
-        seen = (self.weighted[..., None] * counted[..., None, :]).movedim(-2, -3)
+        rows = slice(None, None, every)
+        counted = change[:, rows] * (every * count[:, None, None]).sqrt()
+        weighted, covariance = self.weighted[:, rows], self.covariance[:, rows]
+        own = torch.einsum(
+            "bacnp,bacn,bacnq->bnpq", counted.conj(), precision[:, rows].to(change), counted
+        )
+        seen = (weighted[..., None] * counted[..., None, :]).movedim(-2, -3)
         seen = seen.flatten(-2)  # (B, a, c, K, N*P)
-        answer = (self.covariance @ seen).flatten(1, 3)
+        answer = (covariance @ seen).flatten(1, 3)
         frames, kinds = change.shape[-2:]
         full = torch.zeros(len(own), frames, kinds, frames, kinds, device=own.device)
         index = torch.arange(frames, device=own.device)

@@ -166,7 +166,8 @@ class _Search:
         free = self._free(moving)
         changes = self._changes()
         slope = (self._slope(changes) * free).double()
-        system = self._pinned(self.blocks.information(changes, self.precision, self.count), free)
+        self.information = self.blocks.information(changes, self.precision, self.count, every=2)
+        system = self._pinned(self.information, free)
         change = torch.linalg.solve(system, slope[..., None])[..., 0].to(self.gain)
         change = change.unflatten(1, (-1, 3))
         self.flow_px = self.flow_px + change[..., :2].clamp(-LARGEST_STEP_PX, LARGEST_STEP_PX)
@@ -210,10 +211,12 @@ class _Search:
         return system + torch.diag_embed((~free).double())
 
     def covariance(self, moving: bool) -> Tensor:
-        """Covariance of shifts and gains, (B, 3N, 3N), zero where nothing was estimated."""
+        """Covariance of shifts and gains, (B, 3N, 3N), zero where nothing was estimated.
+
+        From the information of the last step.
+        """
         free = self._free(moving)
-        information = self.blocks.information(self._changes(), self.precision, self.count)
-        covariance = torch.linalg.inv(self._pinned(information, free))
+        covariance = torch.linalg.inv(self._pinned(self.information, free))
         return torch.where(free[:, :, None] & free[:, None], covariance, 0).to(self.gain)
 
     def learn_gain_std(self) -> None:

@@ -53,6 +53,7 @@ def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
     problem = problem_for(noise_var, mismatch)
     level = weighted_mean(frames, problem.precision)
     image = problem.solve(frames - level)
+    varying = burst.noise is not None and bool((burst.noise.a > 0).any())
     for _ in range(MAX_REWEIGHTINGS):
         # noise and mismatch are now known better than from single frames, or under a window
         signal = problem.model.forward(image) + level
@@ -60,9 +61,12 @@ def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
             noise_var = normalised_noise_var(burst.noise, signal * gain, burst.gain) / gain**2
             noise_var = noise_var.clamp(min=1e-14)
         before, mismatch = mismatch, unexplained(problem, frames - signal, noise_var)
+        settled = bool((mismatch <= 1.2 * before).all())
+        if settled and not varying:
+            break
         problem = problem_for(noise_var, mismatch)
-        image = problem.solve(frames - level)
-        if bool((mismatch <= 1.2 * before + 1e-14).all()):
+        image = problem.solve(frames - level, start=image)
+        if settled:
             break
     fit = dataclasses.replace(fit, mismatch=mismatch)
     mean = problem.crop(image) + level[:, 0]
