@@ -20,14 +20,17 @@ RANKS = [
     ["burst", "config"],
     ["geometry", "filters", "scenes", "linear"],
     ["noise", "forward"],
+    ["spectral", "prior"],
     ["simulate", "io", "ops", "registration"],
-    ["baselines", "validate", "windows", "metrics"],
+    ["gaussian"],
+    ["baselines", "validate", "windows", "metrics", "solver"],
+    ["noise_law"],
     ["methods"],
     ["infer", "evaluate"],
     ["sources", "tables", "plots", "report"],
     ["cli"],
 ]
-CORE = [name for row in RANKS[:9] for name in row]
+CORE = [name for row in RANKS[:-2] for name in row]
 OPTIONAL = ("rasterio", "tifffile", "matplotlib", "PIL", "jinja2", "typer", "rich", "scipy")
 
 

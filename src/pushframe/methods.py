@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .baselines import bicubic, map_estimate, shift_and_add
 from .burst import Burst, Posterior
+from .checks import frame_label
 from .config import suggestion
 from .errors import UsageError
 from .registration import register
@@ -20,10 +21,14 @@ MAP_SAMPLES = 16
 
 
 class Estimate(NamedTuple):
-    """A posterior and the motion it was made with; None where a method uses no motion."""
+    """A posterior and the motion it was made with; None where a method uses no motion.
+
+    notes: what a user should know of how it was made, in sentences.
+    """
 
     posterior: Posterior
     flow_px: Tensor | None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,13 @@ def _registered(reconstruct: Callable[[Burst, Tensor, int], Posterior]) -> Calla
 
 def _solved(burst: Burst, scale: int, flow_px: Tensor | None) -> Estimate:
     posterior, fit = solve(burst, scale, flow_px)
-    return Estimate(posterior, fit.flow_px)
+    lost = (~fit.kept).any(0).tolist()
+    notes = tuple(
+        f"{frame_label(k, name)} disagrees with the others and was left out."
+        for k, name in enumerate(burst.names)
+        if lost[k]
+    )
+    return Estimate(posterior, fit.flow_px, notes)
 
 
 METHODS = {

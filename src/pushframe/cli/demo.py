@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from ..evaluate import Case, Evaluation
-from ..infer import make_product
+from ..infer import count_samples, make_product
 from ..io import write_burst, write_product
 from ..methods import BEST, find_methods
 from ..report import write_demo_page
@@ -47,7 +47,10 @@ def command(
         for name, method in find_methods(names).items():
             bar.update(task, description=f"reconstructing: {name}", advance=1)
             estimates[name] = method.run(batch, setting.scale, None)
-        product = make_product(made.burst, estimates[BEST], setting.scale, BEST)
+        best = estimates[BEST]
+        samples = count_samples(batch, best.flow_px, setting.scale)[0]
+        mean, var = best.posterior.mean[0], best.posterior[0].var
+        product = make_product(made.burst, mean, var, samples, setting.scale, BEST)
     evaluation = Evaluation()
     evaluation.update([Case(f"scene:{seed}", made)], estimates)
     result: dict[str, Any] = evaluation.compute()

@@ -1,0 +1,47 @@
+"""`pushframe run`: one burst to one product."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from ..errors import UsageError
+from ..infer import super_resolve
+from ..io import read_burst, write_product
+from ..methods import BEST, METHODS
+from .console import check_device, note, out, progress
+
+
+def command(
+    burst: Path = typer.Argument(..., help="An .npz, a folder of TIFF frames, or a TIFF stack."),
+    to: Path = typer.Option(..., "--out", "-o", help="The product: .tif (GeoTIFF) or .npz."),
+    method: str = typer.Option(BEST, help=f"One of {', '.join(METHODS)}."),
+    scale: int = typer.Option(2, help="Zoom, 2-4."),
+    device: str = typer.Option("cpu", help="cpu or cuda."),
+) -> None:
+    """Super-resolve a burst into a product: mean, std and number of observations of each pixel.
+
+    Values are in DN of the reference frame. Large frames are worked on in overlapping tiles.
+
+    Examples:
+
+      pushframe run burst.npz --out product.tif
+
+      pushframe run frames/ --out product.tif --method map --scale 3
+    """
+    if to.suffix.lower() not in (".tif", ".tiff", ".npz"):
+        raise UsageError(f"expected --out of .tif or .npz, got {to}: change the suffix")
+    check_device(device)
+    frames = read_burst(burst).to(device)
+    with progress("super-resolving", None) as (bar, task):
+
+        def on_tile(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        product = super_resolve(frames, scale, method, on_tile)
+    write_product(product, to)
+    for text in filter(None, [product.provenance.get("notes")]):
+        note(text)
+    height, width = product.mean.shape
+    out.print(f"{to}: {height}x{width}, mean, std and samples, by {method}", highlight=False)
