@@ -35,7 +35,7 @@ class GaussianProblem:
 
     def __init__(self, flow_px: Tensor, precision: Tensor, knots: Tensor, scale: int) -> None:
         shape = (precision.shape[-2], precision.shape[-1])
-        self.pad, self.scale = scale * CANVAS_PAD_PX, scale
+        self.pad, self.scale, self.flow_px = scale * CANVAS_PAD_PX, scale, flow_px
         self.canvas = canvas_shape(shape, scale, self.pad)
         self.model = forward_model(flow_px, shape, scale, self.pad)
         self.precision = precision * self.model.inside

@@ -7,8 +7,10 @@ import math
 import torch
 from torch import Tensor
 
+from ..filters import gaussian_blur
 from ..gaussian import GaussianProblem
 from ..linear import leading_factor
+from ..ops import splat
 from ..spectral import half_weight, image_frequencies, to_folded, to_image
 from .motion import Fit
 
@@ -20,7 +22,27 @@ def posterior_variance(problem: GaussianProblem, image: Tensor, level: Tensor, f
 
     image: the solved canvas (B, h, w) less its level (B,).
     """
-    return stationary_variance(problem) + alignment_variance(problem, image, level, fit)
+    local = stationary_variance(problem) * scarcity(problem)
+    return local + alignment_variance(problem, image, level, fit)
+
+
+def scarcity(problem: GaussianProblem) -> Tensor:
+    """How much less is known around each pixel than on average, (B, s*H, s*W), about 1 inside.
+
+    The average precision over the local one (bright pixels are noisier), times the average
+    number of samples over the local one where it is lower (borders and masks lose whole
+    sub-grids, which hurts more than noise).
+    """
+    weight = problem.precision
+    seen = (weight > 0).to(weight)
+    sums = splat(weight, seen, problem.flow_px, problem.scale)
+    precision = gaussian_blur(sums.value[:, None], float(problem.scale))[:, 0].clamp(min=1e-30)
+    samples = gaussian_blur(sums.weight[:, None], problem.scale / 2)[:, 0].clamp(min=1e-30)
+    usual = samples.flatten(1).median(1).values[:, None, None]
+    # the blocks were built with the mean precision of the samples that there are
+    mean = sums.value.sum((1, 2)) / sums.weight.sum((1, 2)).clamp(min=1e-30)
+    noisier = mean[:, None, None] * samples / precision
+    return noisier.clamp(0.1, 10) * (usual / samples).clamp(1, 10) ** 2
 
 
 def stationary_variance(problem: GaussianProblem) -> Tensor:
