@@ -48,9 +48,7 @@ def timed(work: Callable[[], object], device: str, runs: int) -> float:
 
 
 def commit() -> str | None:
-    done = subprocess.run(
-        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     return done.stdout.strip() or None
 
 
@@ -75,6 +73,8 @@ def main() -> None:
             truth, flow_px = made.truth.to(options.device), made.flow_px.to(options.device)
             megapixels = truth.numel() / 1e6
             row = {"frames": frames, "batch": batch}
+            if options.device == "cuda":
+                torch.cuda.reset_peak_memory_stats()
             tasks = {
                 "register": lambda burst=burst: register(burst),
                 "map": lambda burst=burst, flow=flow_px: map_estimate(burst, flow, 2),
@@ -82,7 +82,7 @@ def main() -> None:
             }
             for name, work in tasks.items():
                 row[f"{name}_hr_mp_per_s"] = megapixels / timed(work, options.device, options.runs)
-            posterior, fit = solve(burst, 2)
+            posterior, fit, _ = solve(burst, 2)
             metrics = Metrics(2)
             metrics.update(posterior, truth, ["scene"] * batch, fit.flow_px, flow_px)
             figures = metrics.compute()["all"]

@@ -46,7 +46,7 @@ def images(tmp_path: Path) -> Path:
 
 def test_help_teaches_by_example() -> None:
     assert "Exit codes: 0 good, 1 checked and not good, 2 wrong use" in run("--help")
-    for command in ("demo", "simulate", "evaluate", "info", "validate"):
+    for command in ("demo", "run", "simulate", "evaluate", "info", "validate"):
         text = run(command, "--help")
         assert f"pushframe {command}" in text
         assert "Examples" in text
@@ -189,6 +189,22 @@ def test_demo_leaves_a_product_and_a_page(tmp_path: Path) -> None:
     assert -10 * np.log10((error**2).mean()) == pytest.approx(best, abs=0.01)
 
 
+def test_run_makes_a_product(tmp_path: Path) -> None:
+    run("simulate", "scene:3", "--out", tmp_path / "b", *SMALL, "--count", 1)
+    burst = tmp_path / "b" / "scene_3_0000.npz"
+    said = json.loads(run("run", burst, "--out", tmp_path / "sharp.tif", "--json"))
+    assert said["size"] == [48, 48]
+    assert said["method"] == "solver"
+    product = read_product(tmp_path / "sharp.tif")
+    made = read_simulated(burst)
+    gain = float(made.burst.gain[0])
+    error = (product.mean / gain - made.truth.numpy())[8:-8, 8:-8]
+    assert np.sqrt((error**2).mean()) < 0.04
+    assert np.isfinite(product.std).all()
+    run("run", burst, "--out", tmp_path / "plain.npz", "--method", "bicubic", "--scale", 3)
+    assert read_product(tmp_path / "plain.npz").mean.shape == (72, 72)
+
+
 def test_info_of_everything(images: Path, tmp_path: Path) -> None:
     run("demo", "--out", tmp_path, "--size", 24, "--frames", 3)
     assert json.loads(run("info", "--json"))["presets"] == ["paper", "affine", "continuous"]
@@ -230,6 +246,8 @@ def test_validate_good_bad_and_unreadable(tmp_path: Path, capsys, monkeypatch) -
         (["info", "nowhere.tif"], "no such file"),
         (["validate", "nowhere.npz"], "nowhere.npz"),
         (["demo", "--size", "2"], "size of at least 8"),
+        (["run", "nowhere.npz", "--out", "x.tif"], "nowhere.npz"),
+        (["run", "nowhere.npz", "--out", "x.jpg"], "change the suffix"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_2(

@@ -37,7 +37,7 @@ class Evaluation:
     def update(self, cases: Sequence[Case], estimates: Mapping[str, Estimate]) -> None:
         """Add what each method made of a batch of cases of one shape."""
         scale = cases[0].simulated.scale
-        for name, (posterior, flow_px, _) in estimates.items():
+        for name, (posterior, flow_px, *_) in estimates.items():
             truth = torch.stack([case.simulated.truth for case in cases]).to(posterior.mean)
             true_flow = _stacked_flow(cases, posterior.mean)
             self.sums.setdefault(name, Metrics(scale, self.border_hpx)).update(

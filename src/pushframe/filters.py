@@ -23,3 +23,10 @@ def gaussian_blur(image: Tensor, sigma_px: float) -> Tensor:
     flat = F.pad(flat, (radius, radius, radius, radius), mode="replicate")
     flat = F.conv2d(F.conv2d(flat, taps[None, None, :, None]), taps[None, None, None, :])
     return flat[:, 0].unflatten(0, image.shape[:2])
+
+
+def masked_blur(image: Tensor, valid: Tensor, sigma_px: float) -> Tensor:
+    """The Gaussian low-pass over valid pixels alone, (B, N, H, W); what others hold is ignored."""
+    weight = valid.to(image)
+    share = gaussian_blur(weight, sigma_px).clamp(min=1e-6)
+    return gaussian_blur(image * weight, sigma_px) / share

@@ -74,16 +74,18 @@ def make_product(
     )
 
 
-def count_samples(burst: Burst, flow_px: Tensor | None, scale: int) -> Tensor:
+def count_samples(burst: Burst, estimate: Estimate, scale: int) -> Tensor:
     """Effective number of observations of each high-res pixel of a batch, (B, s*H, s*W).
 
     Without motion they are those of the reference alone.
     """
-    if flow_px is None:
+    if estimate.flow_px is None:
         alone = burst.select([0])
         still = torch.zeros(len(alone.frames), 1, 2).to(alone.frames)
         return splat(alone.frames, alone.valid.to(alone.frames), still, scale).samples
-    return weighted_splat(burst, flow_px, scale).samples
+    if estimate.used is not None:
+        burst = dataclasses.replace(burst, valid=estimate.used)
+    return weighted_splat(burst, estimate.flow_px, scale).samples
 
 
 def tile_corners(shape: tuple[int, int]) -> Iterator[tuple[slice, slice]]:
@@ -108,7 +110,7 @@ def _add_tiles(
     """Reconstruct tiles of one size as a batch and lay them down."""
     batch = tiled_batch(burst, tiles)
     estimate: Estimate = method.run(batch, scale, None)
-    samples = count_samples(batch, estimate.flow_px, scale)
+    samples = count_samples(batch, estimate, scale)
     notes.update(dict.fromkeys(estimate.notes))
     for index, tile in enumerate(tiles):
         posterior = estimate.posterior[index]

@@ -23,11 +23,13 @@ MAP_SAMPLES = 16
 class Estimate(NamedTuple):
     """A posterior and the motion it was made with; None where a method uses no motion.
 
-    notes: what a user should know of how it was made, in sentences.
+    used: (B, N, H, W) bool, the pixels that entered; None for all valid ones. notes: what a user
+    should know of how it was made, in sentences.
     """
 
     posterior: Posterior
     flow_px: Tensor | None
+    used: Tensor | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -50,14 +52,15 @@ def _registered(reconstruct: Callable[[Burst, Tensor, int], Posterior]) -> Calla
 
 
 def _solved(burst: Burst, scale: int, flow_px: Tensor | None) -> Estimate:
-    posterior, fit = solve(burst, scale, flow_px)
-    lost = (~fit.kept).any(0).tolist()
+    posterior, fit, used = solve(burst, scale, flow_px)
+    share = (~fit.kept).float().mean(0).tolist()
     notes = tuple(
-        f"{frame_label(k, name)} disagrees with the others and was left out."
+        f"{frame_label(k, name)} disagrees with the others and was left out"
+        f"{'.' if share[k] == 1 else ' in part.'}"
         for k, name in enumerate(burst.names)
-        if lost[k]
+        if share[k] > 0
     )
-    return Estimate(posterior, fit.flow_px, notes)
+    return Estimate(posterior, fit.flow_px, used, notes)
 
 
 METHODS = {

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .burst import Burst, NoiseLaw
 from .errors import BurstError
-from .filters import gaussian_blur
+from .filters import masked_blur
 
 QUANTISATION_DN2 = 1 / 12  # variance of rounding to whole DN
 
@@ -34,9 +34,7 @@ def frame_noise_var(burst: Burst) -> Tensor:
             "expected a noise law, got none: give noise_a and noise_b of the raw pixels, "
             "var = noise_a * dn + noise_b, in the side-car or the npz"
         )
-    valid = burst.valid.to(burst.frames)
-    share = gaussian_blur(valid, 1.0).clamp(min=1e-6)
-    signal = gaussian_blur(burst.frames * valid, 1.0) / share
+    signal = masked_blur(burst.frames, burst.valid, 1.0)
     var = normalised_noise_var(burst.noise, signal, burst.gain)
     # a law that vanishes in the dark would give infinite weight: a DN is never finer than a DN
     return torch.maximum(var, QUANTISATION_DN2 / burst.gain[..., None, None] ** 2)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .burst import Burst
-from .filters import gaussian_blur
+from .filters import gaussian_blur, masked_blur
 from .forward import forward_model
 from .geometry import pixel_grid, sample_at
 from .noise import frame_noise_var
@@ -126,7 +126,7 @@ def agreement(burst: Burst, flow_px: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     Each (B, N). Contrast is that of the smoothed frame, in standard deviations of its noise.
     """
     batch, count = burst.frames.shape[:2]
-    smooth = gaussian_blur(burst.frames, AGREEMENT_SMOOTHING_PX)
+    smooth = masked_blur(burst.frames, burst.valid, AGREEMENT_SMOOTHING_PX)
     position = (pixel_grid(burst.shape, smooth) + flow_px[..., None, None]).flatten(0, 1)
     spread = [x.repeat_interleave(count, 0) for x in (smooth[:, 0], burst.valid[:, 0].float())]
     reference = sample_at(spread[0], position).unflatten(0, (batch, count))

@@ -48,7 +48,7 @@ def command(
             bar.update(task, description=f"reconstructing: {name}", advance=1)
             estimates[name] = method.run(batch, setting.scale, None)
         best = estimates[BEST]
-        samples = count_samples(batch, best.flow_px, setting.scale)[0]
+        samples = count_samples(batch, best, setting.scale)[0]
         mean, var = best.posterior.mean[0], best.posterior[0].var
         product = make_product(made.burst, mean, var, samples, setting.scale, BEST)
     evaluation = Evaluation()

@@ -40,7 +40,7 @@ def command(
         help="Image, folder of images, or scene:SEED; or a burst with truth, or a folder of them.",
     ),
     to: Path = typer.Option(..., "--out", "-o", help="Folder for the results."),
-    methods: str = typer.Option("bicubic,shift_and_add,map", help=METHODS_HELP),
+    methods: str = typer.Option("bicubic,shift_and_add,map,solver", help=METHODS_HELP),
     motion: str = typer.Option("estimated", help="estimated, or true (the simulator's own)."),
     preset_name: str = typer.Option("paper", "--preset", help=f"One of {', '.join(PRESETS)}."),
     frames: int | None = typer.Option(None, help="Frames in a burst. [default: 15]"),

@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..infer import super_resolve
 from ..io import read_burst, write_product
 from ..methods import BEST, METHODS
-from .console import check_device, note, out, progress
+from .console import JSON_OPTION, check_device, note, out, print_json, progress
 
 
 def command(
@@ -19,6 +19,7 @@ def command(
     method: str = typer.Option(BEST, help=f"One of {', '.join(METHODS)}."),
     scale: int = typer.Option(2, help="Zoom, 2-4."),
     device: str = typer.Option("cpu", help="cpu or cuda."),
+    as_json: bool = JSON_OPTION,
 ) -> None:
     """Super-resolve a burst into a product: mean, std and number of observations of each pixel.
 
@@ -41,7 +42,10 @@ def command(
 
         product = super_resolve(frames, scale, method, on_tile)
     write_product(product, to)
-    for text in filter(None, [product.provenance.get("notes")]):
-        note(text)
     height, width = product.mean.shape
+    if as_json:
+        print_json({"product": str(to), "size": [height, width], **product.provenance})
+        return
+    if product.provenance["notes"]:
+        note(product.provenance["notes"])
     out.print(f"{to}: {height}x{width}, mean, std and samples, by {method}", highlight=False)

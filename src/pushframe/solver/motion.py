@@ -102,7 +102,10 @@ class _Search:
         self.noise_var = frame_noise_var(burst)
         self.noise = _frame_mean(self.noise_var, burst.valid | ~self.kept[..., None, None])
         fy, fx = image_frequencies(burst.shape, scale, flow_px)
-        self.turn = [2j * math.pi * scale * f for f in (fy, fx)]  # derivative of a shift
+        # The derivative of an ideal shift. That of the kernel differs near the Nyquist frequency,
+        # where its response, not the scene, changes with the fraction of a pixel; following it
+        # gains nothing at many frames and leads astray at few.
+        self.turn = [2j * math.pi * scale * f for f in (fy, fx)]
         self.count = half_weight(burst.shape[1], flow_px)
         self.basis = radial_basis(fy, fx)
         self.gain = torch.ones_like(self.noise)
@@ -126,7 +129,7 @@ class _Search:
         self.see = transfer(self.flow_px, self.burst.shape, self.scale)
         self.window = _moving_window(self.burst.shape, self.flow_px)
         self.data = _spectra(self._believed())
-        prior = spectrum_at(self.knots, self.basis)
+        prior = self.prior = spectrum_at(self.knots, self.basis)
         noise = (self.noise + self.mismatch[:, None])[:, None, None]
         if self.jitter_px > 1e-3:  # a frame that may be off says less where the image varies
             turn = torch.stack(self.turn).abs().square().mean(0)
@@ -216,7 +219,9 @@ class _Search:
         From the information of the last step.
         """
         free = self._free(moving)
-        covariance = torch.linalg.inv(self._pinned(self.information, free))
+        # a window leaves fewer independent frequencies than there are pixels
+        share = 1 / self.window.pow(4).mean((1, 2, 3))[:, None, None]
+        covariance = torch.linalg.inv(self._pinned(self.information * share, free))
         return torch.where(free[:, :, None] & free[:, None], covariance, 0).to(self.gain)
 
     def learn_gain_std(self) -> None:
@@ -260,12 +265,12 @@ class _Search:
         better = (found <= self.energy())[:, None, None]
         self.flow_px = torch.where(better, found_px, start_px)
         self.look()
+        self.information = self.blocks.information(self._changes(), self.precision, self.count)
 
     def energy(self) -> Tensor:
         """Minus twice the log marginal likelihood of each burst, up to a constant, (B,)."""
-        prior = spectrum_at(self.knots, self.basis)
         misfit = self.precision * (self.data - self.blocks.predict(self.image)).abs() ** 2
-        spread = self.image.abs() ** 2 / prior + prior.log()
+        spread = self.image.abs() ** 2 / self.prior + self.prior.log()
         total = misfit.sum(-1) + spread.sum(-1) + self.blocks.log_det
         return (total * self.count).sum((-1, -2))
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..burst import Burst
-from ..filters import gaussian_blur
+from ..filters import masked_blur
 from ..forward import forward_model
 from ..noise import frame_noise_var
 from ..registration import agreement
@@ -33,7 +33,7 @@ def foreign_pixels(burst: Burst, flow_px: Tensor) -> Tensor:
     Clouds and moving objects, found before they enter any mean. The yardstick is the spread of
     the frames at that place, so that aliased edges, which differ in every frame, do not count.
     """
-    smooth = gaussian_blur(burst.frames, FOREIGN_SMOOTHING_PX)
+    smooth = masked_blur(burst.frames, burst.valid, FOREIGN_SMOOTHING_PX)
     batch, count, height, width = smooth.shape
     one = flow_px.flatten(0, 1)[:, None]
     # frame(x) = reference(x + flow), so the frame at x - flow lies on the reference's grid

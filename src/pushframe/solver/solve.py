@@ -22,10 +22,11 @@ MAX_FOREIGN = 0.5  # share of foreign pixels beyond which a frame is of another 
 
 
 class Solution(NamedTuple):
-    """The posterior of a batch, and everything that was estimated on the way."""
+    """The posterior of a batch, what was estimated on the way, and the pixels that were used."""
 
     posterior: Posterior
     fit: Fit
+    used: Tensor  # (B, N, H, W) bool
 
 
 def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
@@ -71,5 +72,5 @@ def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
     fit = dataclasses.replace(fit, mismatch=mismatch)
     mean = problem.crop(image) + level[:, 0]
     var = posterior_variance(problem, image, level[:, 0, 0, 0], fit)
-    unknown = far_from_samples(burst, fit.flow_px, scale)
-    return Solution(Posterior(mean, var).without(unknown), fit)
+    unknown = far_from_samples(dataclasses.replace(burst, valid=good), fit.flow_px, scale)
+    return Solution(Posterior(mean, var).without(unknown), fit, good)

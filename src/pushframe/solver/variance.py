@@ -29,9 +29,9 @@ def posterior_variance(problem: GaussianProblem, image: Tensor, level: Tensor, f
 def scarcity(problem: GaussianProblem) -> Tensor:
     """How much less is known around each pixel than on average, (B, s*H, s*W), about 1 inside.
 
-    The average precision over the local one (bright pixels are noisier), times the average
-    number of samples over the local one where it is lower (borders and masks lose whole
-    sub-grids, which hurts more than noise).
+    The mean precision of a sample over the local one (bright pixels are noisier), times the
+    usual number of samples over the local one, squared, where it is lower: borders and masks
+    lose whole sub-grids, which hurts more than noise.
     """
     weight = problem.precision
     seen = (weight > 0).to(weight)

@@ -1,0 +1,197 @@
+"""The noise law of a burst from what its frames disagree about: `var = a * dn + b`.
+
+The image is reconstructed under a first guess of the law, and the squared residuals of the
+frames, raw DN^2, are told apart into what unit noise of either kind and a missed part of the
+image would leave there: `residual^2 = a * left_a + b * left_b + missed`, a line for each frame
+and level of brightness. A reconstruction follows some of the noise, so that its residuals are
+too small; how much too small is measured by sending simulated noise through the same
+reconstruction. The law found sets the weights of the next round.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from .burst import Burst, NoiseLaw
+from .checks import check_scale, require
+from .gaussian import GaussianProblem, weighted_mean
+from .noise import QUANTISATION_DN2, frame_noise_var
+from .registration import register
+from .solver.motion import fit_motion
+from .solver.outliers import agreeing_frames, foreign_pixels
+from .solver.solve import MAX_FOREIGN
+
+MIN_FRAMES = 3
+STATE_IT = "give noise_a and noise_b of the raw pixels, var = noise_a * dn + noise_b"
+DRAWS = (1, 2, 5)  # of simulated noise, in each round; motion is estimated anew in each
+LOOSENESS = 4.5  # image power allowed over that found, so that less of the image is missed
+BINS = 12  # of brightness, in each frame
+TRIM_SIGMAS = 3.0
+LEAST_SIGMAS = 2.5  # by which a term must stand out of its error
+MISSED_ERROR = 0.5  # relative, of what is said to be missed of the image
+FLAT_SHARE = 0.1  # of the blocks, that are taken for flat in the first guess
+BLOCK_PX = 8
+
+
+def estimate_noise_law(burst: Burst, scale: int = 2) -> NoiseLaw:
+    """The law `var = a * dn + b` of the raw pixels of one burst, (N, H, W), N of 3 or more.
+
+    scale: zoom at which the frames are reconstructed; at a lower one than the optics need,
+    aliases count as noise. A law that the burst states is not looked at.
+    """
+    check_scale(scale)
+    require(
+        burst.frames.ndim == 3,
+        "one burst of shape (N, H, W)",
+        tuple(burst.frames.shape),
+        "estimate the laws of a batch one by one",
+    )
+    require(
+        burst.count >= MIN_FRAMES,
+        f"at least {MIN_FRAMES} frames to estimate their noise from",
+        burst.count,
+        STATE_IT,
+    )
+    generator = torch.Generator().manual_seed(0)
+    batch = dataclasses.replace(burst.batched(), noise=None)
+    law = first_guess(batch)
+    for draws in DRAWS:
+        alike = _Alike(dataclasses.replace(batch, noise=law), scale)
+        law = alike.next_law(law, draws, generator)
+    return law.map(lambda x: x[0])
+
+
+def first_guess(burst: Burst) -> NoiseLaw:
+    """A law without slope from the flattest blocks of all frames, (B,).
+
+    The variance of mixed second differences, which a plane leaves at zero.
+    """
+    dn = burst.frames * burst.gain[..., None, None]
+    bend = dn.diff(dim=-1).diff(dim=-2) / 2  # of unit noise gain
+    seen = burst.valid[..., 1:, :] & burst.valid[..., :-1, :]
+    seen = seen[..., 1:] & seen[..., :-1]
+    step = min(BLOCK_PX, *bend.shape[-2:])
+    blocks = bend.masked_fill(~seen, torch.nan).unfold(-2, step, step).unfold(-2, step, step)
+    power = blocks.square().mean((-1, -2)).flatten(1)  # NaN where a pixel is invalid
+    b = power.nanquantile(FLAT_SHARE, dim=1).nan_to_num(0).clamp(min=QUANTISATION_DN2)
+    return NoiseLaw(torch.zeros_like(b), b)
+
+
+class _Alike:
+    """A burst brought to one image: its frames registered, with their gains and outliers."""
+
+    def __init__(self, burst: Burst, scale: int) -> None:
+        start_px = register(burst)
+        foreign = foreign_pixels(burst, start_px)
+        kept = agreeing_frames(burst, start_px)
+        kept = kept & (foreign.to(burst.frames).mean((-1, -2)) < MAX_FOREIGN)
+        kept[:, 0] = True
+        seen = dataclasses.replace(burst, valid=burst.valid & ~foreign)
+        self.fit = fit_motion(seen, start_px, kept, scale)
+        self.good = seen.valid & ~self.fit.outlier & self.fit.kept[..., None, None]
+        self.burst, self.scale = burst, scale
+        self.gain = self.fit.gain[..., None, None]
+        self.to_dn = self.gain * burst.gain[..., None, None]
+
+    def next_law(self, law: NoiseLaw, draws: int, generator: torch.Generator) -> NoiseLaw:
+        """The law that the residuals tell, the frames weighted by the law before, (1,)."""
+        noise_var = frame_noise_var(dataclasses.replace(self.burst, noise=law)) / self.gain**2
+        knots = self.fit.knots + math.log(LOOSENESS)
+        problem = GaussianProblem(self.fit.flow_px, self.good / noise_var, knots, self.scale)
+        frames = self.burst.frames / self.gain
+        level = weighted_mean(frames, problem.precision)
+        residual = _unexplained(problem, frames - level)
+        dn = ((frames - residual) * self.to_dn).clamp(min=0)
+        residual = residual * self.to_dn
+        left = left_over(problem, dn, self.to_dn, draws, generator)
+        seen = problem.precision > 0
+        rows = [
+            _binned(dn[0, t][where], residual[0, t][where], left[:, 0, t][:, where])
+            for t, where in enumerate(seen[0])
+            if int(where.sum()) > 4 * BINS
+        ]
+        require(len(rows) >= MIN_FRAMES, f"{MIN_FRAMES} frames that agree", len(rows), STATE_IT)
+        return regress(torch.cat(rows), law)
+
+
+def _unexplained(problem: GaussianProblem, data: Tensor) -> Tensor:
+    """Data (B, N, H, W) less what the image of least energy predicts of them."""
+    return data - problem.model.forward(problem.solve(data))
+
+
+def left_over(
+    problem: GaussianProblem, dn: Tensor, to_dn: Tensor, draws: int, generator: torch.Generator
+) -> Tensor:
+    """Squared residuals of unit noise `a`, of unit noise `b`, of an image alone, (3, B, N, H, W).
+
+    DN^2, means over simulated draws. dn: (B, N, H, W) clean signal; to_dn: raw DN of radiance 1.
+    """
+
+    def normal(shape: tuple[int, ...]) -> Tensor:
+        return torch.randn(shape, generator=generator).to(dn)
+
+    total = torch.zeros_like(dn).repeat(3, 1, 1, 1, 1)
+    for _ in range(draws):
+        white = normal(dn.shape) / to_dn
+        power = (problem.prior / LOOSENESS).sqrt()
+        image = problem.filter(normal((len(dn), *problem.canvas)), power)
+        for kind, data in enumerate((dn.sqrt() * white, white, problem.model.forward(image))):
+            total[kind] += (_unexplained(problem, data) * to_dn) ** 2
+    return total / draws
+
+
+def _binned(dn: Tensor, residual: Tensor, left: Tensor) -> Tensor:
+    """Trimmed mean square of the residuals, mean `left` (3), `dn` and count of each bin.
+
+    Returns (BINS, 6).
+
+    dn, residual: (P,); left: (3, P). Bins of equal count, by brightness.
+    """
+    rows = []
+    for part in dn.argsort().tensor_split(BINS):
+        power = left[:, part].mean(1)
+        place = torch.stack([dn[part].mean(), power.new_tensor(len(part))])
+        rows.append(torch.cat([trimmed_power(residual[part])[None], power, place]))
+    return torch.stack(rows)
+
+
+def trimmed_power(values: Tensor) -> Tensor:
+    """Mean square without what lies beyond `TRIM_SIGMAS`, true for normal values; (P,) to ()."""
+    inside = math.erf(TRIM_SIGMAS / math.sqrt(2))
+    tail = TRIM_SIGMAS * math.sqrt(2 / math.pi) * math.exp(-(TRIM_SIGMAS**2) / 2)
+    square = values**2
+    power = square.median() / 0.6745**2
+    for _ in range(5):
+        power = square[square <= TRIM_SIGMAS**2 * power].mean() / (1 - tail / inside)
+    return power
+
+
+def regress(rows: Tensor, law: NoiseLaw) -> NoiseLaw:
+    """`power = a * left_a + b * left_b + missed` by weighted least squares, a and b not negative.
+
+    rows: (R, 6) of `_binned`; law: to begin from, (1,). The weights follow the law. A term too
+    small to be told from none is none.
+    """
+    power, left_a, left_b, missed, dn, count = rows.double().unbind(1)
+    a, b = law.a[0].double(), law.b[0].double()
+    for _ in range(10):
+        noise = a * left_a + b * left_b
+        # residuals that follow from few free numbers scatter like those few
+        free = count * noise / (a * dn + b).clamp(min=QUANTISATION_DN2)
+        var = 2 * (noise + missed) ** 2 / free.clamp(min=1) + (MISSED_ERROR * missed) ** 2
+        root = var.clamp(min=1e-12).rsqrt()
+        system = torch.stack([left_a, left_b], 1) * root[:, None]
+        right = (power - missed) * root
+        normal, slope = system.T @ system, system.T @ right
+        both = torch.linalg.solve(normal, slope)
+        if bool((both < LEAST_SIGMAS * torch.linalg.inv(normal).diagonal().sqrt()).any()):
+            alone = slope.clamp(min=0) / normal.diagonal()
+            both = torch.where(alone * slope >= (alone * slope).max(), alone, 0)
+        a, b = both
+    if a <= 0:  # a DN is never finer than a DN
+        b = b.clamp(min=QUANTISATION_DN2)
+    return NoiseLaw(a[None], b[None])

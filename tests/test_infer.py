@@ -1,0 +1,90 @@
+"""Burst to product: units, place, tiles without seams."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from conftest import sources
+
+from pushframe import Burst, GeoRef, super_resolve
+from pushframe.errors import UsageError
+from pushframe.infer import tile_corners
+from pushframe.simulate import PRESETS, simulate_one
+
+
+def one(size: int, frames: int = 6):
+    setting = dataclasses.replace(PRESETS["paper"], size=size, frames=frames)
+    return simulate_one(sources(setting, 1)[0], setting, 3)
+
+
+def test_the_product_is_in_the_unit_and_place_of_the_reference() -> None:
+    made = one(40)
+    georef = GeoRef("EPSG:32631", (2.0, 0.0, 500_000.0, 0.0, -2.0, 4_800_000.0))
+    product = super_resolve(dataclasses.replace(made.burst, georef=georef, notes=("Assumed x.",)))
+    gain = float(made.burst.gain[0])
+    error = (product.mean / gain - made.truth.numpy())[8:-8, 8:-8]
+    assert np.sqrt((error**2).mean()) < 0.03
+    assert product.georef.transform[0] == 1.0
+    assert product.georef.transform[2] == 500_000.5
+    assert product.provenance["method"] == "solver"
+    assert product.provenance["notes"] == "Assumed x."
+    reference = made.burst.raw_dn()[0].numpy()
+    assert abs(np.median(product.mean) / np.median(reference) - 1) < 0.05
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (128, 300), (129, 129), (500, 97)])
+def test_tiles_cover_every_pixel_and_overlap(shape: tuple[int, int]) -> None:
+    seen = np.zeros(shape, int)
+    sizes = set()
+    for rows, columns in tile_corners(shape):
+        seen[rows, columns] += 1
+        sizes.add((rows.stop - rows.start, columns.stop - columns.start))
+    assert seen.min() >= 1
+    assert len(sizes) == 1
+    assert max(next(iter(sizes))) <= 128
+
+
+def test_tiles_leave_no_seams(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = one(100, frames=10)
+    whole = super_resolve(made.burst)
+    for name, value in (("LARGEST_TILE_PX", 64), ("TILE_PX", 64), ("OVERLAP_PX", 16)):
+        monkeypatch.setattr(f"pushframe.infer.{name}", value)
+    tiled = super_resolve(made.burst)
+    truth = made.truth.numpy() * float(made.burst.gain[0])
+    error = {name: np.abs(p.mean - truth) for name, p in (("whole", whole), ("tiled", tiled))}
+    inner = slice(8, -8)
+    assert np.median(error["tiled"][inner, inner]) < 1.3 * np.median(error["whole"][inner, inner])
+    # tiles start at 36 px: a seam would show as a row of larger errors about 72 to 128 high-res px
+    rows = error["tiled"][inner, inner].mean(1)
+    assert rows.max() < 2.5 * np.median(rows)
+
+
+def test_a_hole_in_all_frames_stays_a_hole() -> None:
+    made = one(40)
+    valid = made.burst.valid.clone()
+    valid[:, 10:20, 10:20] = False
+    product = super_resolve(dataclasses.replace(made.burst, valid=valid))
+    assert np.isnan(product.mean[26:34, 26:34]).all()
+    assert np.isnan(product.std[26:34, 26:34]).all()
+    assert (product.samples[26:34, 26:34] == 0).all()
+    assert np.isnan(product.mean).mean() < 0.1
+
+
+def test_methods_without_error_bar_or_motion() -> None:
+    made = one(32)
+    plain = dataclasses.replace(made.burst, noise=None)
+    product = super_resolve(plain, method="bicubic")
+    assert np.isnan(product.std).all()
+    assert product.samples.max() == 1
+
+
+def test_batches_and_unknown_methods_are_refused() -> None:
+    burst: Burst = one(32).burst
+    with pytest.raises(UsageError, match="one burst"):
+        super_resolve(burst.batched())
+    with pytest.raises(UsageError, match="did you mean 'solver'"):
+        super_resolve(burst, method="solvr")
+    assert torch.is_tensor(burst.frames)

@@ -1,0 +1,101 @@
+"""The noise law from the frames' disagreement: right on known laws, wrong when sabotaged."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from conftest import sources
+
+from pushframe import noise_law
+from pushframe.burst import Burst, NoiseLaw
+from pushframe.errors import BurstError
+from pushframe.noise_law import estimate_noise_law, regress, trimmed_power
+from pushframe.simulate import PRESETS, simulate_one, with_options
+
+TOLERANCE = 0.10  # of the variance at the 5th, 50th and 95th percentile of the raw pixels
+
+
+def burst_of(preset: str, seed: int = 3) -> Burst:
+    setting = with_options(PRESETS[preset], size=48, frames=10)
+    return simulate_one(sources(setting, 1, seed)[0], setting, seed).burst
+
+
+def unknown(burst: Burst) -> Burst:
+    return dataclasses.replace(burst, noise=None)
+
+
+def error_at_percentiles(burst: Burst, law: NoiseLaw) -> torch.Tensor:
+    """Relative error of the predicted variance at the 5th, 50th, 95th percentile, (3,)."""
+    assert burst.noise is not None
+    dn = (burst.raw_dn() - burst.black_level)[burst.valid]
+    dn = dn.quantile(torch.tensor([0.05, 0.5, 0.95])).clamp(min=0)
+    return (law.a * dn + law.b) / (burst.noise.a * dn + burst.noise.b) - 1
+
+
+@pytest.mark.parametrize("preset", ["paper", "affine"])
+def test_the_law_of_a_burst_is_found(preset: str) -> None:
+    burst = burst_of(preset)
+    law = estimate_noise_law(unknown(burst))
+    assert (error_at_percentiles(burst, law).abs() < TOLERANCE).all()
+
+
+def test_without_the_freedom_correction_the_law_is_too_low(monkeypatch: pytest.MonkeyPatch) -> None:
+    def whole(_problem: object, dn: torch.Tensor, *_rest: object) -> torch.Tensor:
+        return torch.stack([dn, torch.ones_like(dn), torch.zeros_like(dn)])
+
+    burst = burst_of("affine")
+    monkeypatch.setattr(noise_law, "left_over", whole)
+    law = estimate_noise_law(unknown(burst))
+    assert (error_at_percentiles(burst, law)[1:] < -TOLERANCE).all()
+
+
+def test_the_unit_of_exposure_does_not_matter() -> None:
+    burst = unknown(burst_of("affine"))
+    dn = burst.raw_dn()
+    other = Burst.from_dn(dn, burst.exposure * 8, float(burst.white_level) / 2)
+    law, same = estimate_noise_law(burst), estimate_noise_law(other)
+    torch.testing.assert_close(same.a, law.a, rtol=0.02, atol=0)
+    torch.testing.assert_close(same.a * 500 + same.b, law.a * 500 + law.b, rtol=0.02, atol=0)
+
+
+def test_too_few_frames_are_refused() -> None:
+    burst = unknown(burst_of("paper")).select([0, 1])
+    with pytest.raises(BurstError, match=r"expected at least 3 frames.*got 2: give noise_a and"):
+        estimate_noise_law(burst)
+
+
+def test_a_batch_is_refused() -> None:
+    with pytest.raises(BurstError, match=r"one burst of shape \(N, H, W\)"):
+        estimate_noise_law(unknown(burst_of("paper")).batched())
+
+
+def test_trimmed_power_is_true_for_normal_values_and_blind_to_outliers() -> None:
+    values = 3 * torch.randn(40_000, generator=torch.Generator().manual_seed(1))
+    assert abs(float(trimmed_power(values)) / 9 - 1) < 0.03
+    values[:200] = 1000.0
+    assert abs(float(trimmed_power(values)) / 9 - 1) < 0.03
+    assert float(values.square().mean()) > 100  # the plain mean is lost
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.12, 12.0), (0.0, 80.0), (0.3, 0.0)])
+def test_regression_recovers_a_law_and_never_goes_below_zero(a: float, b: float) -> None:
+    dn = torch.linspace(10, 3000, 60)
+    free = torch.linspace(0.3, 0.9, 60)
+    missed = torch.linspace(0, 5, 60)
+    power = (a * dn + b) * free + missed
+    rows = torch.stack([power, dn * free, free, missed, dn, torch.full_like(dn, 300)], 1)
+    law = regress(rows, NoiseLaw(torch.zeros(1), torch.full((1,), 500.0)))
+    torch.testing.assert_close(law.a, torch.tensor([a]), rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(law.b, torch.tensor([b]), rtol=1e-3, atol=1e-3)
+
+
+def test_frames_of_other_places_are_no_ground_for_a_law() -> None:
+    burst = unknown(burst_of("affine"))
+    others = [burst_of("affine", seed).frames[0] for seed in (4, 6)]
+    mixed = dataclasses.replace(
+        burst.select([0, 1, 2]), frames=torch.stack([burst.frames[0], *others])
+    )
+    with pytest.raises(BurstError, match=r"expected 3 frames that agree.*give noise_a"):
+        estimate_noise_law(mixed)

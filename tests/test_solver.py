@@ -1,0 +1,258 @@
+"""The solver: its gradient, its convergence, its accuracy, its honesty, its robustness."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from conftest import sources
+
+from pushframe import Burst
+from pushframe.baselines import map_estimate
+from pushframe.burst import Simulated
+from pushframe.filters import gaussian_blur
+from pushframe.gaussian import GaussianProblem
+from pushframe.methods import METHODS
+from pushframe.metrics import Metrics
+from pushframe.noise import frame_noise_var
+from pushframe.registration import register
+from pushframe.simulate import PRESETS, simulate
+from pushframe.solver import solve
+from pushframe.solver.motion import _Search, fit_motion
+from pushframe.solver.variance import stationary_variance
+
+
+def made(frames: int = 10, size: int = 48, count: int = 3, seed: int = 0, **change) -> Simulated:
+    setting = dataclasses.replace(PRESETS["paper"], size=size, frames=frames, **change)
+    return simulate(sources(setting, count), setting, torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(scope="module")
+def batch() -> Simulated:
+    return made()
+
+
+@pytest.fixture(scope="module")
+def solved(batch: Simulated):
+    return solve(batch.burst, 2)
+
+
+def rmse(flow: torch.Tensor, true: torch.Tensor) -> float:
+    return float((flow - true)[:, 1:].square().mean().sqrt())
+
+
+def psnr(mean: torch.Tensor, truth: torch.Tensor) -> float:
+    return float(-10 * torch.log10((mean - truth)[..., 8:-8, 8:-8].square().mean((-1, -2))).mean())
+
+
+def all_kept(burst: Burst) -> torch.Tensor:
+    return torch.ones(burst.frames.shape[:2], dtype=torch.bool)
+
+
+@pytest.mark.parametrize("frames", [4, 10])
+def test_the_slope_is_the_derivative_of_the_likelihood(
+    frames: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By finite differences of the energy, for a scene without power near the Nyquist frequency
+    (there the kernel is no ideal shift); without the determinant it would not be."""
+    setting = dataclasses.replace(PRESETS["paper"], size=48, frames=frames)
+    smooth = gaussian_blur(sources(setting, 1)[:, None], 1.5)[:, 0]
+    one = simulate(smooth, setting, torch.Generator().manual_seed(2))
+    search = _Search(one.burst, one.flow_px + 0.03, all_kept(one.burst), 2)
+    for _ in range(3):
+        search.look()
+    knots, window = search.knots, search.window
+    # the likelihood is that of the windowed frames: here the window stands still
+    monkeypatch.setattr("pushframe.solver.motion._moving_window", lambda *_: window)
+
+    def energy(flow_px: torch.Tensor) -> float:
+        search.flow_px, search.knots = flow_px, knots
+        search.look()
+        search.knots = knots
+        return float(search.energy())
+
+    base = search.flow_px.clone()
+    step, measured = 0.01, torch.zeros(frames, 2)
+    for frame in range(1, frames):
+        for axis in (0, 1):
+            moved = torch.zeros_like(base)
+            moved[0, frame, axis] = step
+            gap = energy(base + moved) - energy(base - moved)
+            measured[frame, axis] = -gap / (4 * step)  # energy is minus twice the log likelihood
+    energy(base)
+    slope = search._slope(search._changes()).unflatten(1, (-1, 3))[0, :, :2]
+    off = float((slope - measured)[1:].norm())
+    assert off < 0.2 * float(measured[1:].norm())
+    determinant = (search.reach * search.see) @ torch.stack(search.turn, -1)
+    lost = (determinant.real * search.count[:, None, None]).sum((0, 1, 2))
+    assert float((slope + lost - measured)[1:].norm()) > 2 * off  # twin: the energy alone
+
+
+def test_it_registers_better_than_lucas_kanade(batch: Simulated, solved) -> None:
+    assert rmse(solved.fit.flow_px, batch.flow_px) < 0.006
+    assert rmse(solved.fit.flow_px, batch.flow_px) < 0.6 * rmse(
+        register(batch.burst), batch.flow_px
+    )
+    assert bool((solved.fit.flow_px[:, 0] == 0).all())
+
+
+def test_it_reaches_what_known_motion_gives(batch: Simulated, solved) -> None:
+    known = psnr(map_estimate(batch.burst, batch.flow_px, 2).mean, batch.truth)
+    found = psnr(solved.posterior.mean, batch.truth)
+    assert found > known - 0.8
+    assert found > psnr(map_estimate(batch.burst, register(batch.burst), 2).mean, batch.truth)
+
+
+def test_its_error_bars_are_honest_on_every_sub_grid(batch: Simulated, solved) -> None:
+    metrics = Metrics(2)
+    metrics.update(solved.posterior, batch.truth, ["a", "b", "c"])
+    figures = metrics.compute()
+    assert figures["all"]["calibration_error"] < 0.03
+    assert figures["all"]["mean_z2"] == pytest.approx(1, abs=0.2)
+    for row in figures["subgrids"]:
+        for cell in row:
+            assert cell["calibration_error"] < 0.06
+
+
+@pytest.mark.parametrize("off_px", [0.1, 0.2])
+def test_it_converges_from_a_start_that_is_off(batch: Simulated, off_px: float) -> None:
+    error = off_px * (
+        2 * torch.rand(batch.flow_px.shape, generator=torch.Generator().manual_seed(1)) - 1
+    )
+    error[:, 0] = 0
+    fit = fit_motion(batch.burst, batch.flow_px + error, all_kept(batch.burst), 2)
+    assert rmse(fit.flow_px, batch.flow_px) < 0.006
+
+
+def test_shifts_of_several_pixels_are_found() -> None:
+    far = made(shift_px=4.0, margin_hpx=20)
+    assert rmse(solve(far.burst, 2).fit.flow_px, far.flow_px) < 0.01
+
+
+def test_five_frames_gain_over_lucas_kanade() -> None:
+    few = made(5, size=64, count=4, seed=4)
+    start = register(few.burst)
+    fit = fit_motion(few.burst, start, all_kept(few.burst), 2)
+    assert rmse(fit.flow_px, few.flow_px) < rmse(start, few.flow_px)
+
+
+def test_never_below_the_likelihood_of_its_start(batch: Simulated) -> None:
+    fit = fit_motion(batch.burst, batch.flow_px, all_kept(batch.burst), 2, steps=1)
+    assert rmse(fit.flow_px, batch.flow_px) < 0.02
+
+
+def test_the_stated_motion_error_is_the_real_one(batch: Simulated, solved) -> None:
+    var = solved.fit.covariance.diagonal(dim1=-2, dim2=-1).unflatten(1, (-1, 3))[:, 1:, :2]
+    z2 = ((solved.fit.flow_px - batch.flow_px)[:, 1:] ** 2 / var).mean()
+    assert 0.4 < float(z2) < 2.5
+
+
+def test_wrong_exposures_are_found_and_cost_little() -> None:
+    exact, wrong = made(), made(exposure_error=0.02)
+    lost = psnr(solve(exact.burst, 2).posterior.mean, exact.truth) - psnr(
+        solve(wrong.burst, 2).posterior.mean, wrong.truth
+    )
+    assert lost < 1.0
+    naive = psnr(map_estimate(exact.burst, exact.flow_px, 2).mean, exact.truth) - psnr(
+        map_estimate(wrong.burst, wrong.flow_px, 2).mean, wrong.truth
+    )
+    assert naive > 3  # twin: exposures taken at their word
+
+
+def test_a_foreign_frame_is_left_out_and_named(batch: Simulated) -> None:
+    frames = batch.burst.frames.clone()
+    frames[:, 4] = frames[:, 4].roll(1, 0)
+    spoilt = dataclasses.replace(batch.burst, frames=frames)
+    solution = solve(spoilt, 2)
+    assert not bool(solution.fit.kept[:, 4].any())
+    without = [k for k in range(10) if k != 4]
+    clean = psnr(solve(batch.burst.select(without), 2).posterior.mean, batch.truth)
+    assert psnr(solution.posterior.mean, batch.truth) > clean - 0.5
+    notes = METHODS["solver"].run(spoilt, 2, None).notes
+    assert notes == ("frame 4 disagrees with the others and was left out.",)
+
+
+def test_a_moving_object_is_not_blended_in(batch: Simulated, solved) -> None:
+    y, x = torch.meshgrid(torch.arange(48.0), torch.arange(48.0), indexing="ij")
+    blob = 0.5 * torch.exp(-((y - 22) ** 2 + (x - 16) ** 2) / 18)
+    frames = batch.burst.frames.clone()
+    frames[:, 6] += blob
+    found = psnr(
+        solve(dataclasses.replace(batch.burst, frames=frames), 2).posterior.mean, batch.truth
+    )
+    assert found > psnr(solved.posterior.mean, batch.truth) - 1.5
+
+
+def test_invalid_pixels_have_no_say(batch: Simulated) -> None:
+    valid = batch.burst.valid.clone()
+    valid[:, 3, 10:22, 8:30] = False
+    valid[:, 0, 30:36, 30:40] = False
+    means = [
+        solve(
+            dataclasses.replace(
+                batch.burst,
+                valid=valid,
+                frames=batch.burst.frames.where(valid, torch.tensor(fill)),
+            ),
+            2,
+        ).posterior.mean
+        for fill in (0.0, 7.0)
+    ]
+    torch.testing.assert_close(means[0], means[1], atol=1e-5, rtol=0)
+    assert psnr(means[0], batch.truth) > 40
+
+
+def test_the_order_of_frames_does_not_matter(batch: Simulated, solved) -> None:
+    order = [0, 7, 3, 1, 9, 2, 8, 4, 6, 5]
+    again = solve(batch.burst.select(order), 2)
+    back = torch.argsort(torch.tensor(order))
+    torch.testing.assert_close(again.fit.flow_px[:, back], solved.fit.flow_px, atol=1e-3, rtol=0)
+    assert psnr(again.posterior.mean, solved.posterior.mean) > 60
+
+
+def test_stationary_variance_against_perturbed_worlds(batch: Simulated, solved) -> None:
+    fit, burst = solved.fit, batch.burst
+    precision = burst.valid / frame_noise_var(burst)
+    problem = GaussianProblem(fit.flow_px, precision, fit.knots, 2)
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.stack([problem.crop(problem.sample_error(generator)) for _ in range(12)])
+    sampled = draws.square().mean(0)[:, 12:-12, 12:-12]
+    predicted = stationary_variance(problem)[:, 12:-12, 12:-12]
+    for y in (0, 1):
+        for x in (0, 1):
+            ratio = sampled[:, y::2, x::2].mean((1, 2)) / predicted[:, y::2, x::2].mean((1, 2))
+            assert ((ratio - 1).abs() < 0.1).all()
+
+
+def test_signal_dependent_noise_is_followed() -> None:
+    setting = dataclasses.replace(PRESETS["affine"], size=48, frames=10)
+    one = simulate(sources(setting, 2), setting, torch.Generator().manual_seed(0))
+    posterior = solve(one.burst, 2).posterior
+    z2 = ((posterior.mean - one.truth) ** 2 / posterior.var)[:, 8:-8, 8:-8]
+    bright = one.truth[:, 8:-8, 8:-8] > one.truth.median()
+    assert float(z2[bright].mean()) == pytest.approx(1, abs=0.3)
+    assert float(z2[~bright].mean()) == pytest.approx(1, abs=0.3)
+
+
+def test_a_model_that_does_not_fit_widens_the_error_bars() -> None:
+    setting = dataclasses.replace(PRESETS["continuous"], psf_hpx=0.45, size=48, frames=10)
+    one = simulate(sources(setting, 2), setting, torch.Generator().manual_seed(0))
+    solution = solve(one.burst, 2)
+    assert float(solution.fit.mismatch.max()) > 0
+    z2 = ((solution.posterior.mean - one.truth) ** 2 / solution.posterior.var)[:, 8:-8, 8:-8]
+    assert float(z2.mean()) < 4
+
+
+@pytest.mark.parametrize(("frames", "scale"), [(1, 2), (2, 2), (12, 3)])
+def test_any_number_of_frames_and_scale(frames: int, scale: int) -> None:
+    one = made(frames, size=32, count=1, scale=scale)
+    posterior = solve(one.burst, scale).posterior
+    assert posterior.mean.shape == (1, 32 * scale, 32 * scale)
+    assert bool((posterior.var > 0).all())
+    assert psnr(posterior.mean, one.truth) > 20
+
+
+def test_known_motion_is_taken_as_given(batch: Simulated) -> None:
+    solution = solve(batch.burst, 2, batch.flow_px)
+    assert torch.equal(solution.fit.flow_px, batch.flow_px)
