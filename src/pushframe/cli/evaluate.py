@@ -111,9 +111,9 @@ def print_summary(result: dict[str, Any]) -> None:
     """The main figures as a table on the terminal."""
     from rich.table import Table
 
-    table = Table(
-        title=f"{result['bursts']} bursts, {result['frames']} frames, {result['motion']} motion"
-    )
+    bursts = "1 burst" if result["bursts"] == 1 else f"{result['bursts']} bursts"
+    title = f"{bursts}, {result['frames']} frames, {result['motion']} motion"
+    table = Table(title=title)
     table.add_column("")
     for name in result["methods"]:
         table.add_column(name, justify="right")

@@ -64,4 +64,5 @@ def command(
     if as_json:
         print_json({"bursts": written})
     else:
-        out.print(f"{len(written)} bursts of {setting.frames} frames in {to}", highlight=False)
+        noun = "burst" if len(written) == 1 else "bursts"
+        out.print(f"{len(written)} {noun} of {setting.frames} frames in {to}", highlight=False)
