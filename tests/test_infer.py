@@ -73,6 +73,14 @@ def test_a_hole_in_all_frames_stays_a_hole() -> None:
     assert np.isnan(product.mean).mean() < 0.1
 
 
+def test_an_unknown_noise_law_is_estimated_and_said() -> None:
+    made = one(64, frames=10)
+    product = super_resolve(dataclasses.replace(made.burst, noise=None))
+    assert "was estimated" in product.provenance["notes"]
+    told = super_resolve(made.burst)
+    assert np.median(product.std) == pytest.approx(float(np.median(told.std)), rel=0.15)
+
+
 def test_methods_without_error_bar_or_motion() -> None:
     made = one(32)
     plain = dataclasses.replace(made.burst, noise=None)

@@ -39,6 +39,7 @@ class Method:
 
     about: str
     run: Callable[[Burst, int, Tensor | None], Estimate]
+    weighs_noise: bool = True
 
 
 def _registered(reconstruct: Callable[[Burst, Tensor, int], Posterior]) -> Callable[..., Estimate]:
@@ -67,6 +68,7 @@ METHODS = {
     "bicubic": Method(
         "the reference frame, interpolated",
         lambda burst, scale, _: Estimate(bicubic(burst, scale), None),
+        weighs_noise=False,
     ),
     "shift_and_add": Method(
         "noise-weighted mean of the registered samples, naive standard error",
