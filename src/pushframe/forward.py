@@ -7,6 +7,7 @@ beyond the reference's field on every side; beyond the canvas its edge values ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import torch
@@ -118,17 +119,18 @@ class Flows:
             (self.centre[1] >= 0) & (self.centre[1] < self.size[1])
         )
 
-    def _rows(self) -> list[tuple[Tensor, Tensor]]:
-        """For each of 24 rows of taps: flat indices and weights, (B, N*H*W*24)."""
+    def _rows(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """For each of 24 rows of taps: flat indices and weights, (B, N*H*W*24).
+
+        One at a time: all of them together would be as large as 576 bursts.
+        """
         tap = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=self.centre[0].device)
         weight_y, weight_x = (sinc_taps(part) for part in self.fraction)
         column = (self.centre[1][..., None] + tap).clamp(0, self.size[1] - 1)
-        found = []
         for j in range(len(tap)):
             row = (self.centre[0] + tap[j]).clamp(0, self.size[0] - 1)
             index = row[..., None] * self.size[1] + column
-            found.append((index.flatten(1), (weight_y[..., j, None] * weight_x).flatten(1)))
-        return found
+            yield index.flatten(1), (weight_y[..., j, None] * weight_x).flatten(1)
 
     def forward(self, image: Tensor) -> Tensor:
         flat, shape = image.flatten(1), self.inside.shape
