@@ -11,6 +11,7 @@ from conftest import sources
 from pushframe import Burst
 from pushframe.baselines import map_estimate
 from pushframe.burst import Simulated
+from pushframe.errors import UsageError
 from pushframe.filters import gaussian_blur
 from pushframe.gaussian import GaussianProblem
 from pushframe.methods import METHODS
@@ -256,3 +257,8 @@ def test_any_number_of_frames_and_scale(frames: int, scale: int) -> None:
 def test_known_motion_is_taken_as_given(batch: Simulated) -> None:
     solution = solve(batch.burst, 2, batch.flow_px)
     assert torch.equal(solution.fit.flow_px, batch.flow_px)
+
+
+def test_a_flow_for_every_pixel_is_refused_as_known_motion(batch: Simulated) -> None:
+    with pytest.raises(UsageError, match="translations, one a frame"):
+        solve(batch.burst, 2, batch.flow_px[..., None, None].expand(-1, -1, -1, 48, 48))

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from ..burst import Burst, Posterior
+from ..checks import require
+from ..errors import UsageError
 from ..gaussian import GaussianProblem, far_from_samples, weighted_mean
 from ..noise import frame_noise_var, normalised_noise_var
 from ..registration import register
@@ -34,6 +36,13 @@ def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
 
     flow_px: (B, N, 2) motion if it is known; estimated otherwise.
     """
+    require(
+        flow_px is None or flow_px.ndim == 3,
+        "translations, one a frame, as known motion of the solver",
+        "a flow for every pixel",
+        "use estimated motion, or another method",
+        UsageError,
+    )
     start_px = register(burst) if flow_px is None else flow_px
     kept = agreeing_frames(burst, start_px)
     foreign = foreign_pixels(burst, start_px)
