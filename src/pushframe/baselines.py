@@ -55,7 +55,7 @@ def map_estimate(
     """The maximum a posteriori image under a stationary Gaussian prior (conjugate gradients).
 
     samples: perturb-and-MAP draws for the variance; 0 gives no error bar and is many times
-    faster. Pixels farther than a low-res pixel from every valid sample are NaN.
+    faster. Pixels with no valid sample within s-1 high-res px are NaN.
     """
     require(samples >= 0, "a sample count of at least 0", samples, "raise it", UsageError)
     noise_var = frame_noise_var(burst)

@@ -53,7 +53,7 @@ class Evaluation:
             self.bursts > 0,
             "a burst with truth",
             "none",
-            "give images that hold a window without nodata",
+            "give larger images, or lower --size",
             UsageError,
         )
         require(

@@ -94,7 +94,7 @@ class GaussianProblem:
 
 
 def far_from_samples(burst: Burst, flow_px: Tensor, scale: int) -> Tensor:
-    """High-res pixels with no valid sample within a low-res pixel, (B, s*H, s*W) bool."""
+    """High-res pixels with no valid sample within s-1 of them, (B, s*H, s*W) bool."""
     valid = burst.valid.to(burst.frames)
     near = splat(valid, valid, flow_px, scale).weight
-    return F.max_pool2d(near, 2 * scale + 1, stride=1, padding=scale) <= 0
+    return F.max_pool2d(near, 2 * scale - 1, stride=1, padding=scale - 1) <= 0

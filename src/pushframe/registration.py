@@ -7,12 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .burst import Burst
-from .filters import gaussian_blur, masked_blur
+from .checks import require
+from .filters import masked_blur
 from .forward import forward_model
 from .geometry import pixel_grid, sample_at
 from .noise import frame_noise_var
 
 AGREEMENT_SMOOTHING_PX = 1.5
+FILL_SIGMA_PX = 4.0
+MIN_SIDE_PX = 8
 
 
 def register(burst: Burst) -> Tensor:
@@ -20,6 +23,12 @@ def register(burst: Burst) -> Tensor:
 
     Convention: `frame(x) = reference(x + flow)`.
     """
+    require(
+        min(burst.shape) >= MIN_SIDE_PX,
+        f"frames of at least {MIN_SIDE_PX}x{MIN_SIDE_PX} px to register",
+        f"{burst.shape[0]}x{burst.shape[1]}",
+        "give larger frames",
+    )
     return lucas_kanade(burst, phase_correlation(burst))
 
 
@@ -60,7 +69,7 @@ def lucas_kanade(
     their aliases do not move with the scene. The gain absorbs an inexact exposure.
     """
     batch, count, height, width = burst.frames.shape
-    smooth = gaussian_blur(_flattened(burst), sigma_px)
+    smooth = masked_blur(burst.frames, burst.valid, sigma_px)
     frame = smooth.flatten(0, 1)
     flow = start_px.flatten(0, 1)
     gain = torch.ones_like(flow[:, :1])
@@ -98,11 +107,13 @@ def _overlap(burst: Burst, shift_px: Tensor, border_px: int) -> Tensor:
 
 
 def _flattened(burst: Burst) -> Tensor:
-    """Frames less their mean over valid pixels, zero where invalid, (B, N, H, W)."""
-    valid = burst.valid.to(burst.frames)
-    total = valid.sum((-1, -2), keepdim=True).clamp(min=1)
-    mean = (burst.frames * valid).sum((-1, -2), keepdim=True) / total
-    return (burst.frames - mean) * valid
+    """Frames less their mean, invalid pixels filled from those around them, (B, N, H, W).
+
+    A zero in their place would be an edge, and masks differ from frame to frame.
+    """
+    around = masked_blur(burst.frames, burst.valid, FILL_SIGMA_PX)
+    filled = torch.where(burst.valid, burst.frames, around)
+    return filled - filled.mean((-1, -2), keepdim=True)
 
 
 def _gradient(image: Tensor) -> tuple[Tensor, Tensor]:

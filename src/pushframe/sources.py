@@ -16,7 +16,7 @@ from .scenes import procedural_scene
 from .simulate import Simulation
 from .windows import simulate_windows, window_corners
 
-IMAGE_SUFFIXES = (".tif", ".tiff", ".png", ".npy", ".jp2")
+IMAGE_SUFFIXES = (".tif", ".tiff", ".png", ".npy")
 SCENE_PREFIX = "scene:"
 
 
@@ -64,8 +64,14 @@ def find_bursts(text: str) -> list[Path]:
     if not path.is_dir():
         return []
     # an npz that cannot be read must be named, not taken for something else
-    found = sorted(p for p in path.iterdir() if p.suffix == ".npz" or is_burst(p))
-    images = [p for p in path.iterdir() if p.suffix in IMAGE_SUFFIXES and p not in found]
+    inside = sorted(path.iterdir())
+    found = [p for p in inside if p.suffix == ".npz" or (p.suffix != ".toml" and is_burst(p))]
+    beside = tuple(f"{p.stem}_" for p in found)  # truth and flow of a stack
+    images = [
+        p
+        for p in inside
+        if p.suffix in IMAGE_SUFFIXES and p not in found and not p.name.startswith(beside)
+    ]
     if found and images:
         raise UsageError(
             f"expected images or bursts in {path}, got both ({images[0].name}, {found[0].name}): "
@@ -119,6 +125,11 @@ def simulate_count(
                 return
             made += 1
             yield simulated
-        if count is None or made == 0:
+        if made == 0:
+            raise UsageError(
+                f"expected a window of {setting.source_size} px without nodata in {source.name}, "
+                "got none: lower --size or fill the nodata"
+            )
+        if count is None:
             return
         seed += 1

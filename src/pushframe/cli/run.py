@@ -33,6 +33,8 @@ def command(
     """
     if to.suffix.lower() not in (".tif", ".tiff", ".npz"):
         raise UsageError(f"expected --out of .tif or .npz, got {to}: change the suffix")
+    if to.resolve() == burst.resolve():
+        raise UsageError(f"expected --out other than the burst, got {to}: choose another name")
     check_device(device)
     frames = read_burst(burst).to(device)
     with progress("super-resolving", None) as (bar, task):

@@ -22,9 +22,9 @@ def command(
     ),
     to: Path = typer.Option(..., "--out", "-o", help="A new or empty folder for the bursts."),
     preset_name: str = typer.Option("paper", "--preset", help=f"One of {', '.join(PRESETS)}."),
-    frames: int | None = typer.Option(None, help="Frames in a burst. [default: 15]"),
-    size: int | None = typer.Option(None, help="Side of a frame, px. [default: 64]"),
-    scale: int | None = typer.Option(None, help="Zoom from frame to truth, 2-4. [default: 2]"),
+    frames: int | None = typer.Option(None, help="Frames in a burst. Default 15."),
+    size: int | None = typer.Option(None, help="Side of a frame, px. Default 64."),
+    scale: int | None = typer.Option(None, help="Zoom from frame to truth, 2-4. Default 2."),
     count: int | None = typer.Option(
         None, help="Bursts from each image; all its windows once if not given."
     ),
@@ -52,10 +52,15 @@ def command(
     sources = find_sources(image)
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise FileError(f"expected a new or empty folder, got {to}: choose another --out")
+    stems = [Path(source.name.replace(":", "_")).stem for source in sources]
+    if len(set(stems)) < len(stems):
+        twice = next(stem for stem in stems if stems.count(stem) > 1)
+        raise UsageError(
+            f"expected images of different names, got {twice!r} twice: their bursts would collide"
+        )
     written: list[str] = []
     with progress("simulating", len(sources) * count if count else None) as (bar, task):
-        for source in sources:
-            stem = Path(source.name.replace(":", "_")).stem
+        for source, stem in zip(sources, stems, strict=True):
             for index, made in enumerate(simulate_count(source, setting, seed, count)):
                 path = to / f"{stem}_{index:04d}{SUFFIXES[kind]}"
                 write_burst(made.burst, path, truth=made.truth, flow_px=made.flow_px)

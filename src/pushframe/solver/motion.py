@@ -25,7 +25,8 @@ from .outliers import disagreeing_pixels
 TAPER = 0.25  # share of the frame's width over which the window falls to zero, both sides together
 FIRST_JITTER_PX = 0.05  # what the start may be off; halved at each step
 LARGEST_STEP_PX = 0.25
-CONVERGED_PX = 5e-4
+CONVERGED = 5e-4  # px, or share of a gain
+MASKED_LOOKS = 6  # in which the image grows into masked pixels, before anything else is judged
 GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
 LEAST_GAIN_STD = 3e-4
 SETTLED = 3  # steps after which residuals tell of the model, not of the motion
@@ -62,16 +63,17 @@ def fit_motion(
     start: where the likelihood ended below that of the start, the start is kept.
     """
     search = _Search(burst, start_px, kept, scale)
-    search.look()
+    for _ in range(1 if bool(burst.valid.all()) else MASKED_LOOKS):
+        search.look()
     for count in range(steps):
         search.jitter_px = FIRST_JITTER_PX / 2**count if moving else 0.0
         search.look()
-        moved_px = search.step(moving)
+        changed = search.step(moving)
         if count == SETTLED:
             search.learn_gain_std()
         if count >= SETTLED:
             search.budget()
-        if count > SETTLED and moved_px < CONVERGED_PX:
+        if count > SETTLED and changed < CONVERGED:
             break
     search.jitter_px = 0.0
     search.look()
@@ -153,8 +155,12 @@ class _Search:
     def _believed(self) -> Tensor:
         """The same, with the image's own prediction in place of pixels not to be believed."""
         doubtful = ~self.burst.valid | self.outlier
-        if self.image is None:
-            return self._observed().masked_fill(doubtful, 0)
+        if self.image is None:  # what the other frames show about there
+            weight = self.burst.valid * self.kept[..., None, None] / self.noise_var
+            total = weight.sum(1, keepdim=True)
+            others = (weight * self.burst.frames).sum(1, keepdim=True) / total.clamp(min=1e-30)
+            others = torch.where(total > 0, others, self.level)
+            return torch.where(doubtful, self.window * (others - self.level), self._observed())
         return torch.where(doubtful, self._predicted(), self._observed())
 
     def _predicted(self) -> Tensor:
@@ -164,7 +170,7 @@ class _Search:
     def step(self, moving: bool) -> float:
         """One step of Fisher scoring on shifts and gains; without `moving` on gains alone.
 
-        Returns the largest change of a shift, px.
+        Returns the largest change of a shift, px, or of a gain.
         """
         free = self._free(moving)
         changes = self._changes()
@@ -176,7 +182,7 @@ class _Search:
         self.flow_px = self.flow_px + change[..., :2].clamp(-LARGEST_STEP_PX, LARGEST_STEP_PX)
         self.gain = self.gain * (1 + change[..., 2].clamp(-GAIN_STD, GAIN_STD))
         self._set_level()
-        return float(change[..., :2].abs().max())
+        return float(change.abs().max())
 
     def _changes(self) -> Tensor:
         """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, a, c, N, 3)."""

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..burst import Burst
-from ..filters import masked_blur
+from ..filters import gaussian_blur, masked_blur
 from ..forward import forward_model
 from ..noise import frame_noise_var
 from ..registration import agreement
@@ -37,15 +37,22 @@ def foreign_pixels(burst: Burst, flow_px: Tensor) -> Tensor:
     batch, count, height, width = smooth.shape
     one = flow_px.flatten(0, 1)[:, None]
     # frame(x) = reference(x + flow), so the frame at x - flow lies on the reference's grid
-    still = forward_model(-one, (height, width), 1, 0).forward(smooth.flatten(0, 1))
-    still = still.unflatten(0, (batch, count))[:, :, 0]
-    middle = still.median(1, keepdim=True).values
+    onto = forward_model(-one, (height, width), 1, 0)
+    # what a mask has bitten into says nothing of the scene
+    whole = gaussian_blur(burst.valid.to(smooth), FOREIGN_SMOOTHING_PX) > 0.95
+    still, seen = (
+        onto.forward(x.to(smooth).flatten(0, 1)).unflatten(0, (batch, count))[:, :, 0]
+        for x in (smooth, whole)
+    )
+    still = still.masked_fill(seen < 0.99, torch.nan)
+    middle = still.nanmedian(1, keepdim=True).values
     off = still - middle
-    spread = off.abs().median(1, keepdim=True).values / 0.6745
-    spread = F.max_pool2d(spread, 5, stride=1, padding=2)
+    spread = off.abs().nanmedian(1, keepdim=True).values / 0.6745
+    enough = (~torch.isnan(still)).sum(1, keepdim=True) >= 3
+    spread = F.max_pool2d(torch.nan_to_num(spread), 5, stride=1, padding=2)
     noise = frame_noise_var(burst) / (4 * math.pi * FOREIGN_SMOOTHING_PX**2)
     gain_error = 0.03 * middle.abs()
-    foreign = off.abs() > FOREIGN_SIGMAS * (spread**2 + noise + gain_error**2).sqrt()
+    foreign = enough & (off.abs() > FOREIGN_SIGMAS * (spread**2 + noise + gain_error**2).sqrt())
     grown = F.max_pool2d(foreign.to(off), 9, stride=1, padding=4)
     back = forward_model(one, (height, width), 1, 0).forward(grown.flatten(0, 1))
     return (back.unflatten(0, (batch, count))[:, :, 0] > 0.3) & burst.valid
