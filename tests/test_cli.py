@@ -305,3 +305,43 @@ def test_the_installed_command_runs() -> None:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     assert json.loads(done.stdout)["device"] == "cpu"
+
+
+def test_a_folder_of_stacks_can_be_evaluated(tmp_path: Path) -> None:
+    run("simulate", "scene:3", "-o", tmp_path / "b", *SMALL, "--count", 2, "--format", "stack")
+    result = json.loads(
+        run("evaluate", tmp_path / "b", "-o", tmp_path / "o", "--methods", "bicubic", "--json")
+    )
+    assert result["bursts"] == 2
+
+
+def test_nothing_is_overwritten_by_mistake(tmp_path: Path, capsys, monkeypatch) -> None:
+    run("simulate", "scene:3", "--out", tmp_path / "b", *SMALL, "--count", 1)
+    burst = tmp_path / "b" / "scene_3_0000.npz"
+    before = burst.read_bytes()
+    code, err = refused(capsys, monkeypatch, "run", burst, "--out", burst)
+    assert code == 2
+    assert "other than the burst" in err
+    assert burst.read_bytes() == before
+    twins = tmp_path / "twins"
+    twins.mkdir()
+    for suffix in ("a.npy", "a.tif.npy"):
+        np.save(twins / suffix, procedural_scene((80, 80), 1))
+    (twins / "a.tif.npy").rename(twins / "a.tiff")
+    code, err = refused(capsys, monkeypatch, "simulate", twins, "-o", tmp_path / "s", *SMALL)
+    assert code == 2
+    assert "'a' twice" in err
+
+
+def test_frames_too_small_to_register(tmp_path: Path, capsys, monkeypatch) -> None:
+    dn = np.random.default_rng(0).uniform(100, 900, (2, 1, 40)).astype(np.float32)
+    np.savez(
+        tmp_path / "row.npz", frames=dn, exposure=[1, 1], white_level=3400, noise_a=0, noise_b=9
+    )
+    code, err = refused(
+        capsys, monkeypatch, "run", tmp_path / "row.npz", "--out", tmp_path / "row.tif"
+    )
+    assert code == 2
+    assert "at least 8x8 px" in err
+    code, _ = refused(capsys, monkeypatch, "validate", tmp_path / "row.npz")
+    assert code == 1

@@ -262,3 +262,14 @@ def test_known_motion_is_taken_as_given(batch: Simulated) -> None:
 def test_a_flow_for_every_pixel_is_refused_as_known_motion(batch: Simulated) -> None:
     with pytest.raises(UsageError, match="translations, one a frame"):
         solve(batch.burst, 2, batch.flow_px[..., None, None].expand(-1, -1, -1, 48, 48))
+
+
+def test_saturated_frames_are_registered_and_used() -> None:
+    one = made(count=2, saturate=True, seed=1, white_level=2400.0, exposure_steps=2)
+    assert 0.7 < float(one.burst.valid.float().mean()) < 0.999
+    assert float(one.burst.valid[:, 0].float().mean()) > 0.7
+    assert rmse(register(one.burst), one.flow_px) < 0.05
+    solution = solve(one.burst, 2)
+    assert rmse(solution.fit.flow_px, one.flow_px) < 0.02
+    plain = psnr(map_estimate(one.burst, register(one.burst), 2).mean, one.truth)
+    assert psnr(solution.posterior.mean, one.truth) > plain
