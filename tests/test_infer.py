@@ -35,6 +35,14 @@ def test_the_product_is_in_the_unit_and_place_of_the_reference() -> None:
     assert abs(np.median(product.mean) / np.median(reference) - 1) < 0.05
 
 
+def test_the_black_level_comes_back() -> None:
+    made = one(32)
+    raised = dataclasses.replace(made.burst, black_level=torch.tensor(200.0))
+    plain, above = (super_resolve(burst) for burst in (made.burst, raised))
+    np.testing.assert_allclose(above.mean, plain.mean + 200, rtol=1e-5)
+    np.testing.assert_array_equal(above.std, plain.std)
+
+
 @pytest.mark.parametrize("shape", [(64, 64), (128, 300), (129, 129), (500, 97)])
 def test_tiles_cover_every_pixel_and_overlap(shape: tuple[int, int]) -> None:
     seen = np.zeros(shape, int)
