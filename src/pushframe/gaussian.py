@@ -19,6 +19,8 @@ from .spectral import AliasBlocks, image_frequencies, to_folded, to_image, trans
 
 CANVAS_PAD_PX = 4  # low-res px: room for shifted frames; the kernel's tails end there
 
+NODES = 4  # along each axis, where a flow is looked at to stand for its surroundings
+
 
 def weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
     """Mean over frames and pixels of a batch, (B, 1, 1, 1)."""
@@ -44,12 +46,12 @@ class GaussianProblem:
         self.prior = spectrum_at(knots, radial_basis(rows[:, None], columns))
         lattice = (self.canvas[0] // scale, self.canvas[1] // scale)
         folded = radial_basis(*image_frequencies(lattice, scale, knots))
-        shift_px = flow_px if flow_px.ndim == 3 else flow_px.mean((-1, -2))
         area = self.model.inside.to(precision).mean((-1, -2)) * (shape[0] * shape[1])
         typical = self.precision.sum((-1, -2)) / area.clamp(min=1)
+        shift_px, share = _typical_shifts(flow_px)
         self.blocks = AliasBlocks(
             transfer(shift_px, lattice, scale),
-            typical[:, None, None],
+            (share * typical).repeat_interleave(round(1 / share), 1)[:, None, None],
             spectrum_at(knots, folded),
         )
 
@@ -91,6 +93,19 @@ class GaussianProblem:
 
     def _normal(self, generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
         return torch.randn(shape, generator=generator, device=self.precision.device)
+
+
+def at_nodes(flow_px: Tensor) -> Tensor:
+    """Flows (B, N, 2, H, W) at the middles of NODES x NODES equal regions, (B, N, 2, M)."""
+    index = [((torch.arange(NODES) + 0.5) / NODES * size).long() for size in flow_px.shape[-2:]]
+    return flow_px[..., index[0][:, None], index[1]].flatten(3)
+
+
+def _typical_shifts(flow_px: Tensor) -> tuple[Tensor, float]:
+    """Translations (B, N*M, 2) that stand for flows (B, N, 2[, H, W]), and the share of each."""
+    if flow_px.ndim == 3:
+        return flow_px, 1.0
+    return at_nodes(flow_px).transpose(2, 3).flatten(1, 2), 1 / NODES**2
 
 
 def far_from_samples(burst: Burst, flow_px: Tensor, scale: int) -> Tensor:
