@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .bootstrap import DRAWS, SEED, balanced_mean, interval_90
 from .burst import Simulated, stack
 from .checks import require
 from .errors import UsageError
@@ -15,6 +16,7 @@ from .methods import Estimate, find_methods
 from .metrics import LEVELS, Metrics
 
 SCHEMA = "pushframe-evaluation/1"
+PAIRED_WITH = "map"
 
 
 class Case(NamedTuple):
@@ -67,12 +69,28 @@ class Evaluation:
         return {
             "schema": SCHEMA,
             "bursts": self.bursts,
+            "images": len(set(next(iter(self.sums.values())).groups)),
             "frames": counts[0] if len(counts) == 1 else counts,
             "scale": next(iter(self.scales)),
             "border_hpx": self.border_hpx,
             "motion": "true" if self.true_motion else "estimated",
             "levels": list(LEVELS),
+            "bootstrap": {"draws": DRAWS, "seed": SEED},
             "methods": {name: metrics.compute() for name, metrics in self.sums.items()},
+            "paired": self._paired(),
+        }
+
+    def _paired(self) -> dict[str, object]:
+        """PSNR of each method less that of `map` (or the first) on the same burst."""
+        base = PAIRED_WITH if PAIRED_WITH in self.sums else next(iter(self.sums))
+        images, reached = self.sums[base].groups, self.sums[base].psnr_db()
+        gains = {
+            name: metrics.psnr_db() - reached for name, metrics in self.sums.items() if name != base
+        }
+        return {
+            "against": base,
+            "psnr_db": {name: balanced_mean(gain, images) for name, gain in gains.items()},
+            "interval_90": {name: interval_90(gain, images) for name, gain in gains.items()},
         }
 
 

@@ -17,7 +17,7 @@ from ..methods import METHODS, find_methods
 from ..plots import coverage_png, need_matplotlib
 from ..simulate import PRESETS, preset, with_options
 from ..sources import SimulatedCases, find_bursts, find_sources, read_cases
-from ..tables import SUMMARY, number, tables_markdown
+from ..tables import about, summary_rows, tables_markdown
 from ..version import __version__
 from .console import (
     JSON_OPTION,
@@ -111,13 +111,10 @@ def print_summary(result: dict[str, Any]) -> None:
     """The main figures as a table on the terminal."""
     from rich.table import Table
 
-    bursts = "1 burst" if result["bursts"] == 1 else f"{result['bursts']} bursts"
-    title = f"{bursts}, {result['frames']} frames, {result['motion']} motion"
-    table = Table(title=title)
+    table = Table(title=about(result))
     table.add_column("")
     for name in result["methods"]:
         table.add_column(name, justify="right")
-    for title, key, factor, form in SUMMARY:
-        cells = [number(m["all"], key, factor, form) for m in result["methods"].values()]
-        table.add_row(title, *cells)
+    for row in summary_rows(result):
+        table.add_row(*row)
     out.print(table)
