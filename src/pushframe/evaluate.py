@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -12,8 +14,10 @@ from .bootstrap import DRAWS, SEED, balanced_mean, interval_90
 from .burst import Simulated, stack
 from .checks import require
 from .errors import UsageError
-from .methods import Estimate, find_methods
+from .io.guard import naming
+from .methods import Estimate, Method, find_methods
 from .metrics import LEVELS, Metrics
+from .noise_law import with_noise_law
 
 SCHEMA = "pushframe-evaluation/1"
 PAIRED_WITH = "map"
@@ -35,6 +39,17 @@ class Evaluation:
         self.scales: set[int] = set()
         self.counts: set[int] = set()
         self.bursts = 0
+        self.notes: list[str] = []
+
+    def with_noise_law(self, case: Case) -> Case:
+        """The case with a noise law, estimated where its burst has none, as `run` does."""
+        made = case.simulated
+        if made.burst.noise is not None:
+            return case
+        with naming(Path(case.group)):
+            burst = with_noise_law(made.burst, made.scale)
+        self.notes.append(f"{case.group}: {burst.notes[-1]}")
+        return Case(case.group, dataclasses.replace(made, burst=burst))
 
     def update(self, cases: Sequence[Case], estimates: Mapping[str, Estimate]) -> None:
         """Add what each method made of a batch of cases of one shape."""
@@ -78,6 +93,7 @@ class Evaluation:
             "bootstrap": {"draws": DRAWS, "seed": SEED},
             "methods": {name: metrics.compute() for name, metrics in self.sums.items()},
             "paired": self._paired(),
+            "notes": self.notes,
         }
 
     def _paired(self) -> dict[str, object]:
@@ -110,16 +126,13 @@ def evaluate(
     """
     chosen = find_methods(methods)
     evaluation = Evaluation(border_hpx, true_motion)
+    if any(method.weighs_noise for method in chosen.values()):
+        cases = map(evaluation.with_noise_law, cases)
     for group in _batches(cases, batch):
         burst = stack([case.simulated.burst for case in group]).to(device)
         flow_px = _stacked_flow(group, burst.frames) if true_motion else None
-        require(
-            not true_motion or flow_px is not None,
-            "bursts with their true motion",
-            f"{group[0].group} without flow_px",
-            "use estimated motion",
-            UsageError,
-        )
+        if true_motion:
+            _check_flow(flow_px, group[0].group, chosen)
         estimates = {
             name: method.run(burst, group[0].simulated.scale, flow_px)
             for name, method in chosen.items()
@@ -127,6 +140,25 @@ def evaluate(
         evaluation.update(group, estimates)
         on_batch(len(group))
     return evaluation.compute()
+
+
+def _check_flow(flow_px: Tensor | None, name: str, chosen: Mapping[str, Method]) -> None:
+    """The true motion is known, and each method takes it."""
+    require(
+        flow_px is not None,
+        "bursts with their true motion",
+        f"{name} without flow_px",
+        "evaluate with estimated motion",
+        UsageError,
+    )
+    narrow = [name for name, method in chosen.items() if not method.any_flow]
+    require(
+        not narrow or flow_px is None or flow_px.ndim == 3,
+        f"translations, one a frame, as true motion for {', '.join(narrow)}",
+        f"a flow for every pixel in {name}",
+        "evaluate with estimated motion, or other methods",
+        UsageError,
+    )
 
 
 def _stacked_flow(cases: Sequence[Case], like: Tensor) -> Tensor | None:
