@@ -2,7 +2,7 @@
 
     for n in 3 4 5 6 8 10 12 15 20; do
       pushframe evaluate ../shared/data/hr/test --methods bicubic,shift_and_add,map,solver \\
-        --frames $n --device cuda --out out/est$n
+        --frames $n --out out/est$n
     done
     python examples/solver_curve.py --evaluations out --out docs/images/solver_curve.png \\
       --summary benchmarks/results/solver_curve.json
