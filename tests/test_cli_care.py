@@ -51,7 +51,7 @@ def failing(error: BaseException, after: int = 0):
 
 @contextmanager
 def careless(path: Path) -> Iterator[Path]:
-    """The twin of `atomic_folder`: writes straight into the folder."""
+    """The twin of `atomic_files`: writes straight into the folder."""
     path.mkdir(exist_ok=True)
     yield path
 
@@ -81,9 +81,18 @@ def test_simulate_leaves_all_bursts_or_none(
     assert [p for p in tmp_path.rglob("*") if p != out] == []
     assert out.exists() == exists
     monkeypatch.setattr(simulate, "write_burst", failing(error, after=2))
-    monkeypatch.setattr(simulate, "atomic_folder", careless)
+    monkeypatch.setattr(simulate, "atomic_files", careless)
     refused(capsys, monkeypatch, *MANY, out)
     assert len(list(out.iterdir())) == 2  # what the twin leaves
+
+
+def test_simulate_fills_the_very_folder_it_was_given(tmp_path: Path) -> None:
+    """A mount, or the folder somebody stands in, cannot be exchanged for another."""
+    before = tmp_path.stat().st_ino
+    run(*MANY, tmp_path, "--format", "folder")
+    assert tmp_path.stat().st_ino == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f"scene_1_{k:04d}" for k in range(4)]
+    assert io.read_simulated(tmp_path / "scene_1_0003").truth.shape == (48, 48)
 
 
 def test_a_full_disk_is_told_of_the_folder_that_was_asked_for(

@@ -56,7 +56,7 @@ def command(
     evaluation.update([Case(f"scene:{seed}", made)], estimates)
     result: dict[str, Any] = evaluation.compute()
     posteriors = {name: estimate.posterior[0] for name, estimate in estimates.items()}
-    with atomic_files(to, FILES) as draft:
+    with atomic_files(to) as draft:
         write_burst(made.burst, draft / "burst.npz", truth=made.truth, flow_px=made.flow_px)
         write_product(product, draft / "product.tif")
         write_json(draft / "evaluation.json", result)

@@ -125,7 +125,7 @@ def refuse_options(paths: str, options: dict[str, object]) -> None:
 
 def write_results(result: dict[str, Any], to: Path) -> None:
     """The three files, all or none."""
-    with atomic_files(to, FILES) as draft:
+    with atomic_files(to) as draft:
         write_json(draft / "evaluation.json", result)
         (draft / "tables.md").write_text(tables_markdown(result))
         coverage_png(result, draft / "coverage.png")

@@ -8,8 +8,8 @@ import typer
 
 from ..checks import counted
 from ..config import load_config
-from ..errors import UsageError
-from ..io import atomic_folder, write_burst
+from ..errors import FileError, UsageError
+from ..io import atomic_files, write_burst
 from ..simulate import PRESETS, preset, with_options
 from ..sources import find_sources, simulate_count
 from .console import JSON_OPTION, SET_OPTION, out, print_json, progress
@@ -36,7 +36,7 @@ def command(
 ) -> None:
     """Make bursts of noisy, aliased, multi-exposure frames from sharp images, with their truth.
 
-    The folder appears when all bursts are made: an error or Ctrl-C half-way leaves nothing.
+    Bursts appear in the folder when all are made: an error or Ctrl-C half-way leaves nothing.
 
     Examples:
 
@@ -53,6 +53,8 @@ def command(
     setting = with_options(preset(preset_name), frames=frames, size=size, scale=scale)
     setting = load_config(setting, overrides=settings)
     sources = find_sources(image)
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise FileError(f"expected a new or empty folder, got {to}: choose another --out")
     stems = [Path(source.name.replace(":", "_")).stem for source in sources]
     if len(set(stems)) < len(stems):
         twice = next(stem for stem in stems if stems.count(stem) > 1)
@@ -61,7 +63,7 @@ def command(
         )
     written: list[str] = []
     with (
-        atomic_folder(to) as draft,
+        atomic_files(to) as draft,
         progress("simulating", len(sources) * count if count else None) as (bar, task),
     ):
         for source, stem in zip(sources, stems, strict=True):

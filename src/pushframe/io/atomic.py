@@ -31,19 +31,18 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_files(folder: str | Path, names: Sequence[str]) -> Iterator[Path]:
-    """An empty folder to write the files `names` in, which move to `folder` together at the end.
+def atomic_files(folder: str | Path) -> Iterator[Path]:
+    """An empty folder to fill; what is in it moves into `folder` when the body ends well.
 
-    Other files of `folder` stay. On error nothing is left, and files that were there stay as
-    they were.
+    What `folder` holds besides stays. On error nothing is left, and files that were there stay as
+    they were. The drafts lie inside `folder`, which may be a mount or somebody's working folder.
     """
-    check_files([Path(folder, name) for name in names])
     target = Path(os.path.realpath(folder))
-    with _workspace(target / names[0], folder) as room:
+    with _workspace(target / "drafts", folder) as room:
         with _speaking_of(room, folder):
             yield room
-        for name in names:
-            os.replace(room / name, os.path.realpath(target / name))
+        for draft in sorted(room.iterdir()):
+            os.replace(draft, os.path.realpath(target / draft.name))
 
 
 def check_files(paths: Sequence[str | Path]) -> None:
@@ -72,8 +71,7 @@ def atomic_folder(path: str | Path, owns: Sequence[str] = ()) -> Iterator[Path]:
     with _workspace(target, path) as room:
         draft, old = room / "new", room / "old"
         draft.mkdir()
-        with _speaking_of(draft, path):
-            yield draft
+        yield draft
         if target.exists():
             os.replace(target, old)
         try:
