@@ -24,7 +24,7 @@ from ..prior import fit_spectrum, power_law, radial_basis, spectrum_at
 from ..spectral import AliasBlocks, half_weight, image_frequencies, to_folded, transfer
 from .outliers import disagreeing_pixels
 
-STEPS = 6
+STEPS = 8
 FIRST_JITTER_PX = 0.05  # what the start may be off; halved at each step
 LARGEST_STEP_PX = 0.25
 CONVERGED_PX = 0.01
@@ -62,6 +62,33 @@ def smooth_basis(shape: tuple[int, int], like: Tensor) -> Tensor:
     rows = torch.linalg.qr(functions.flatten(1).double().mT).Q.mT
     rows = rows * rows[:, :1].sign() * math.sqrt(shape[0] * shape[1])
     return rows.to(like).unflatten(1, shape)
+
+
+def bending(problem: GaussianProblem, image: Tensor, residual: Tensor) -> Tensor:
+    """How much the residuals of still-standing translations look like bending, (B,); noise is 1.
+
+    A score test: the residuals' projection on what smooth motion would do to each frame, squared,
+    over its expectation. residual: (B, N, H, W) under the problem's solution.
+    """
+    weight = problem.precision[:, 1:].flatten(2)[:, :, None]
+    basis = smooth_basis((residual.shape[-2], residual.shape[-1]), residual)[1:]
+    slopes = torch.stack(_slopes(problem, image), 2)[:, 1:, :, None]
+    columns = (slopes * basis).flatten(4).flatten(2, 3)
+    score = (columns * weight) @ residual[:, 1:].flatten(2)[..., None]
+    normal = (columns * weight) @ columns.mT
+    ridge = 1e-4 * normal.diagonal(dim1=-2, dim2=-1) + 1e-12
+    solved = torch.linalg.solve(normal + torch.diag_embed(ridge), score)
+    return (score * solved).sum((1, 2, 3)) / (score.shape[1] * score.shape[2])
+
+
+def _slopes(problem: GaussianProblem, image: Tensor) -> list[Tensor]:
+    """How each frame changes with its flow along y and x, a low-res px, each (B, N, H, W)."""
+    rows = torch.fft.fftfreq(problem.canvas[0], device=image.device)[:, None]
+    columns = torch.fft.rfftfreq(problem.canvas[1], device=image.device)
+    return [
+        problem.model.forward(problem.filter(image, 2j * math.pi * problem.scale * frequency))
+        for frequency in (rows, columns)
+    ]
 
 
 def flow_of(theta: Tensor, basis: Tensor) -> Tensor:
@@ -134,12 +161,7 @@ class Joint:
         self.image = self.problem.solve(frames - self.level, self.image, tolerance)
         predicted = self.problem.model.forward(self.image)
         self.residual = frames - self.level - predicted
-        rows, columns = (torch.fft.fftfreq(self.problem.canvas[0]), torch.fft.rfftfreq(self.problem.canvas[1]))
-        turn = [2j * math.pi * self.scale * f.to(predicted) for f in (rows[:, None], columns)]
-        slopes = [
-            self.problem.model.forward(self.problem.filter(self.image, t)) for t in turn
-        ]
-        bends = torch.stack(slopes, 2)[:, :, :, None] * self.basis
+        bends = torch.stack(_slopes(self.problem, self.image), 2)[:, :, :, None] * self.basis
         whole = (predicted + self.level)[:, :, None]
         self.tangent = torch.cat([bends.flatten(2, 3), whole], 2)  # (B, N, P, H, W)
         self.tangent[:, 0] = 0  # the reference defines grid and scale
