@@ -23,7 +23,7 @@ RANKS = [
     ["spectral", "prior"],
     ["simulate", "io", "ops", "registration"],
     ["gaussian"],
-    ["baselines", "validate", "windows", "metrics", "solver"],
+    ["baselines", "validate", "windows", "metrics", "solver", "loss"],
     ["noise_law"],
     ["methods"],
     ["infer", "evaluate"],
