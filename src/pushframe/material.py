@@ -1,0 +1,114 @@
+"""What a run trains and is judged on, opened from its configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .burst import Simulated, stack
+from .checkpoint import Progress
+from .data import ImageStream, Stream, held_out, read_images, validation_cases
+from .metrics import Metrics
+from .model import Motion, MotionKind, Network, estimate_motion
+from .train_config import TrainConfig
+from .version import __version__
+
+JUDGED_AT_ONCE = 8
+FIGURES = ("psnr_db", "nll", "calibration_error", "mean_z2")
+
+
+@dataclass(frozen=True)
+class Material:
+    """A stream of batches, a judge of networks, and where the data come from."""
+
+    stream: Stream
+    judge: Callable[[Network], dict[str, Any]]
+    origin: dict[str, Any]
+
+    def card(
+        self, config: TrainConfig, progress: Progress, figures: dict[str, Any]
+    ) -> dict[str, Any]:
+        """What the weights of this run should say of themselves."""
+        return {
+            "trained_on": self.origin,
+            "steps": progress.step,
+            "minutes": round(progress.seconds / 60, 2),
+            "validation": figures,
+            "config": dataclasses.asdict(config),
+            "version": __version__,
+            "commit": _commit(),
+        }
+
+
+def open_material(config: TrainConfig, scale: int, device: str, skip_bad: bool) -> Material:
+    """The stream and the judge of a configuration."""
+    images = read_images(Path(config.data.images), skip_bad)
+    outside = held_out([image.group for image in images], config.data)
+    inside = [image for image, out in zip(images, outside, strict=True) if not out]
+    kept = [image for image, out in zip(images, outside, strict=True) if out]
+    stream = ImageStream(
+        [image.pixels for image in inside], config.data, scale, config.seed, device
+    )
+    cases = validation_cases(kept, config.data, scale)
+    origin = {
+        "images": len(inside),
+        "groups": sorted({image.group for image in inside}),
+        "licences": sorted({image.licence for image in inside if image.licence}),
+        "held_out_groups": sorted({image.group for image in kept}),
+    }
+    return Material(stream, Judge(cases, config.motion, device), origin)
+
+
+class Judge:
+    """Accuracy and calibration of a network on simulated bursts, the reference an input again."""
+
+    def __init__(
+        self, cases: dict[str, list[tuple[str, Simulated]]], motion: MotionKind, device: str
+    ) -> None:
+        self.cases, self.motion, self.device = cases, motion, device
+        self.known: dict[tuple[str, int], tuple[Any, Motion]] = {}
+
+    @torch.no_grad()
+    def __call__(self, network: Network) -> dict[str, Any]:
+        """Figures by setting, as in the evaluation's JSON; empty where nothing is held out."""
+        figures: dict[str, Any] = {}
+        for name, rows in self.cases.items():
+            if not rows:
+                continue
+            metrics = Metrics(network.scale)
+            for first in range(0, len(rows), JUDGED_AT_ONCE):
+                part = rows[first : first + JUDGED_AT_ONCE]
+                burst, motion = self._registered((name, first), part, network.scale)
+                posterior = network(burst, motion)
+                truth = torch.stack([made.truth for _, made in part]).to(self.device)
+                metrics.update(posterior, truth, [group for group, _ in part])
+            found: Any = metrics.compute()["all"]
+            figures[name] = {key: found[key] for key in FIGURES}
+        return figures
+
+    def _registered(
+        self, key: tuple[str, int], part: list[tuple[str, Simulated]], scale: int
+    ) -> tuple[Any, Motion]:
+        """The bursts of one batch with their motion, found once."""
+        if key not in self.known:
+            burst = stack([made.burst for _, made in part]).to(self.device)
+            true_px = torch.stack([made.flow_px for _, made in part if made.flow_px is not None])
+            self.known[key] = estimate_motion(burst, scale, self.motion, true_px.to(self.device))
+        return self.known[key]
+
+
+def _commit() -> str | None:
+    """The commit of a working copy; None for an installed package."""
+    done = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() or None
