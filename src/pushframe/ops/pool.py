@@ -89,10 +89,12 @@ def _nearest_sample(flow_px: Tensor, length: int, scale: int) -> tuple[Tensor, T
 
 def _read(feat: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """`out[b, n, y, x] = feat[b, n, rows[b, n, y], columns[b, n, x]]`."""
-    batch, count = feat.shape[:2]
-    b = torch.arange(batch, device=rows.device)[:, None, None, None]
-    n = torch.arange(count, device=rows.device)[:, None, None]
-    return feat[b, n, rows[..., :, None], columns[..., None, :]]
+    batch, count, height, width, channels = feat.shape
+    frame = torch.arange(batch * count, device=rows.device).view(batch, count, 1, 1)
+    index = (frame * height + rows[..., :, None]) * width + columns[..., None, :]
+    # whole vectors of channels by one index: several times faster than four indices
+    flat = feat.reshape(-1, channels).index_select(0, index.flatten())
+    return flat.view(*index.shape, channels)
 
 
 class _Read(torch.autograd.Function):
