@@ -123,7 +123,7 @@ def registered_base(base: Tensor, weight: Tensor, flow_px: Tensor, scale: int) -
     limit = position.new_tensor([height, width])[:, None, None] - 0.5
     inside = ((position > -0.5) & (position < limit)).all(1).unflatten(0, (batch, count))
     # beyond every frame the nearest values must do, with next to no weight
-    seen = seen * torch.where(inside, 1.0, 1e-4) + 1e-9 * weight.amax((1, 2, 3), keepdim=True)
+    seen = seen * torch.where(inside, 1.0, 1e-4) + 1e-9 * weight.amax((2, 3), keepdim=True)
     mean = (seen * moved).sum(1) / seen.sum(1).clamp(min=1e-30)
     fine = pixel_grid((scale * height, scale * width), base) / scale
     return sample_at(mean, fine.expand(batch, -1, -1, -1))

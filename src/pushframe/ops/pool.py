@@ -139,8 +139,9 @@ class Pool:
     """Weighted average, maximum and standard deviation over frames, added chunk by chunk.
 
     With k the weight of a frame's feature f at a pixel: average `sum k f / sum k`, spread
-    `sqrt(sum k f^2 / sum k - average^2)`, maximum of `k f`, so that a sample far from the pixel
-    cannot win, and the accumulated weight `sum k`. All zero where there is no sample.
+    `sqrt(sum k f^2 / sum k - average^2)`, maximum of `k f` and zero, so that a sample far from the
+    pixel cannot win and a masked one is none, and the accumulated weight `sum k`. All zero where
+    there is no sample.
     """
 
     def __init__(self) -> None:
@@ -150,7 +151,8 @@ class Pool:
         """Add a chunk of landed frames, as `land` returns them."""
         weight = weight[..., None]
         both = weight * feat  # in float32, whatever the features are
-        sums = (weight.sum(1), both.sum(1), (both * feat).sum(1), both.amax(1))
+        peak = both.amax(1).clamp(min=0)
+        sums = (weight.sum(1), both.sum(1), (both * feat).sum(1), peak)
         if self.sums is None:
             self.sums = sums
             return
