@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from .burst import Simulated, stack
+from .burst import Burst, Simulated, stack
+from .burst_stream import BurstStream, cut, read_bursts
 from .checkpoint import Progress
 from .data import ImageStream, Stream, held_out, read_images, validation_cases
 from .metrics import Metrics
 from .model import Motion, MotionKind, Network, estimate_motion
-from .train_config import TrainConfig
+from .step import reference_loss
+from .train_config import LossConfig, TrainConfig
 from .version import __version__
 
 JUDGED_AT_ONCE = 8
@@ -48,6 +51,21 @@ class Material:
 
 def open_material(config: TrainConfig, scale: int, device: str, skip_bad: bool) -> Material:
     """The stream and the judge of a configuration."""
+    open_them = _from_bursts if config.data.bursts else _from_images
+    return open_them(config, scale, device, skip_bad)
+
+
+def _from_bursts(config: TrainConfig, scale: int, device: str, skip_bad: bool) -> Material:
+    named = read_bursts(Path(config.data.bursts), config.data, scale, skip_bad)
+    outside = held_out([entry.name for entry in named], config.data)
+    inside = [entry.burst for entry, out in zip(named, outside, strict=True) if not out]
+    kept = [entry.burst for entry, out in zip(named, outside, strict=True) if out]
+    origin = {"bursts": len(inside), "held_out_bursts": len(kept)}
+    stream = BurstStream(inside, config.data, config.seed, device)
+    return Material(stream, ReferenceJudge(kept, config, device), origin)
+
+
+def _from_images(config: TrainConfig, scale: int, device: str, skip_bad: bool) -> Material:
     images = read_images(Path(config.data.images), skip_bad)
     outside = held_out([image.group for image in images], config.data)
     inside = [image for image, out in zip(images, outside, strict=True) if not out]
@@ -62,10 +80,31 @@ def open_material(config: TrainConfig, scale: int, device: str, skip_bad: bool) 
         "licences": sorted({image.licence for image in inside if image.licence}),
         "held_out_groups": sorted({image.group for image in kept}),
     }
-    return Material(stream, Judge(cases, config.motion, device), origin)
+    return Material(stream, TruthJudge(cases, config.motion, device), origin)
 
 
-class Judge:
+class ReferenceJudge:
+    """Likelihood of the reference of held-out bursts, for want of a truth."""
+
+    def __init__(self, bursts: list[Burst], config: TrainConfig, device: str) -> None:
+        self.bursts, self.config, self.device = bursts, config, device
+
+    @torch.no_grad()
+    def __call__(self, network: Network) -> dict[str, Any]:
+        """The mean over bursts and grid shifts; empty where nothing is held out."""
+        losses, size = [], self.config.data.size
+        for burst in self.bursts:
+            corner = ((burst.shape[0] - size) // 2, (burst.shape[1] - size) // 2)
+            middle = cut(burst, corner, size).to(self.device)
+            middle, motion = estimate_motion(middle, network.scale, self.config.motion)
+            for shift in np.ndindex(network.scale, network.scale):
+                tau = torch.tensor([shift], device=self.device)
+                loss = reference_loss(network, middle, motion, tau, LossConfig())
+                losses.append(float(loss))
+        return {"held_out": {"nll": sum(losses) / len(losses)}} if losses else {}
+
+
+class TruthJudge:
     """Accuracy and calibration of a network on simulated bursts, the reference an input again."""
 
     def __init__(

@@ -30,6 +30,11 @@ class Team:
             dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
         return cls(dist.get_rank(), size)
 
+    @staticmethod
+    def own_device(device: str) -> str:
+        """The device of this process: of several GPUs, that of its local rank."""
+        return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if device == "cuda" else device
+
     @property
     def leads(self) -> bool:
         """Whether this is the process that writes."""

@@ -9,40 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from .book import Book
-from .burst import NoiseLaw
 from .checkpoint import State, load_checkpoint
-from .checks import require
-from .data import Batch
-from .errors import UsageError
-from .geometry import random_tau, subsample
-from .loss import l1, mse, self_supervised_nll, supervised_nll
 from .material import open_material
-from .model import NETWORKS, Network, estimate_motion
+from .model import NETWORKS, Network
+from .step import batch_loss
 from .team import Team
 from .train_config import ScheduleConfig, TrainConfig
 from .weights import to_device
-
-
-def batch_loss(network: Network, batch: Batch, config: TrainConfig) -> Tensor:
-    """The loss of one shard of a batch: a paraphrase of the paper."""
-    burst, motion = estimate_motion(batch.burst, network.scale, config.motion, batch.flow_px)
-    if config.loss.kind == "supervised":
-        return supervised_nll(network(burst, motion), _known(batch.truth))
-
-    inputs, target = burst.split_reference()  # v_1 leaves the input here and nowhere else
-    tau = random_tau(len(target.frames), network.scale, batch.generator)
-    posterior = network(inputs, motion.without_reference().shifted(tau, network.scale))
-    reference, valid = target.frames[:, 0], target.valid[:, 0]
-    if config.loss.kind in ("mse", "l1"):
-        distance = mse if config.loss.kind == "mse" else l1
-        return distance(subsample(posterior.mean, network.scale, tau), reference, valid)
-    noise = _law(burst.noise, config.loss.noise_corrected)
-    return self_supervised_nll(
-        posterior, reference, valid, tau, noise, target.gain, config.loss.detail
-    )
 
 
 def train(
@@ -61,6 +36,7 @@ def train(
     """
     config.check()
     begun, clock = time.perf_counter(), None
+    device = Team.own_device(device)
     team = Team.join(device)
     shards = team.shards(config.data.shards)
     set_arithmetic()
@@ -117,20 +93,3 @@ def _optimiser(network: Network, schedule: ScheduleConfig) -> torch.optim.AdamW:
         weight_decay=schedule.weight_decay,
         fused=next(network.parameters()).is_cuda,
     )
-
-
-def _known(truth: Tensor | None) -> Tensor:
-    require(
-        truth is not None,
-        "bursts with truth for supervised training",
-        "bursts alone",
-        'use loss.kind = "self_supervised"',
-        UsageError,
-    )
-    assert truth is not None
-    return truth
-
-
-def _law(noise: NoiseLaw | None, corrected: bool) -> NoiseLaw:
-    assert noise is not None  # every stream states one, or estimates it
-    return noise if corrected else noise.map(torch.zeros_like)

@@ -30,7 +30,11 @@ from .console import (
     write_json,
 )
 
-METHODS_HELP = "Comma-separated: " + "; ".join(f"{k}: {v.about}" for k, v in METHODS.items())
+METHODS_HELP = (
+    "Comma-separated: "
+    + "; ".join(f"{name}: {method.about}" for name, method in METHODS.items())
+    + "; or weights, by name or .safetensors file."
+)
 
 
 def command(

@@ -16,7 +16,7 @@ from ..checkpoint import NAME, read_state
 from ..errors import FileError, UsageError
 from ..train import train
 from ..train_config import TrainConfig, load_train_config
-from .console import check_device, err, out
+from .console import check_device, err, flattened, out
 
 TRAIN_SET_OPTION = typer.Option(
     [],
@@ -25,9 +25,10 @@ TRAIN_SET_OPTION = typer.Option(
     help="Change any field of the configuration, e.g. schedule.steps=2000, data.batch=8, "
     "loss.kind=supervised. Repeatable.",
 )
-# what may differ when a run goes on
-FREE = ("schedule.steps", "schedule.minutes", "log_every", "validate_every", "checkpoint_every")
-FREE_TOO = ("compile", "data.images", "data.bursts")
+FREE = (  # what may differ when a run goes on
+    *("schedule.steps", "schedule.minutes", "log_every", "validate_every", "checkpoint_every"),
+    *("compile", "data.images", "data.bursts"),
+)
 
 
 def command(
@@ -73,26 +74,13 @@ def command(
 def _check_same(config: TrainConfig, run: Path) -> None:
     """A run goes on with the configuration it was started with."""
     _, before = read_state(run)
-    old, new = _flat(before), _flat(dataclasses.asdict(config))
-    free = (*FREE, *FREE_TOO)
-    changed = sorted(k for k in old.keys() | new.keys() if old.get(k) != new.get(k))
-    changed = [key for key in changed if key not in free]
-    if changed:
-        key = changed[0]
+    old, new = flattened(before), flattened(dataclasses.asdict(config))
+    changed = {k for k in old.keys() | new.keys() if old.get(k) != new.get(k)} - set(FREE)
+    for key in sorted(changed)[:1]:
         raise UsageError(
             f"expected {key} = {old.get(key)!r} as the run was started with, got "
             f"{new.get(key)!r}: resume with the same configuration, or start a new run"
         )
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = list(value) if isinstance(value, tuple) else value
-    return flat
 
 
 @contextmanager
