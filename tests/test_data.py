@@ -204,3 +204,9 @@ def test_the_example_groups_are_those_of_the_images(shared_images: Path) -> None
     images = read_images(shared_images / "train")
     outside = held_out([image.group for image in images], chosen.data)
     assert 4 <= sum(outside) <= 12
+
+
+def test_true_motion_may_be_written_bare() -> None:
+    assert config(Path("images"), motion=True).motion == "true"
+    with pytest.raises(UsageError, match="motion to be"):
+        config(Path("images"), motion=False)

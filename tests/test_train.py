@@ -232,7 +232,7 @@ def test_it_learns_and_says_what_it_did(images: Path, tmp_path: Path) -> None:
     assert told[-1] == 1
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     assert {"loss", "samples_per_s", "learning_rate", "gradient_norm", "minutes"} < set(lines[0])
-    wanted = {"psnr_db", "nll", "calibration_error", "mean_z2"}
+    wanted = {"psnr_db", "nll", "calibration_error", "mean_z2", "flow_rmse_px"}
     assert set(lines[-1]["validation"]["paper:3"]) == wanted
     network, card = load_weights(run / "weights.safetensors", scale=2)
     assert card["steps"] == 60

@@ -17,7 +17,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from .errors import FileError
+from .checks import require
+from .errors import FileError, UsageError
 from .io import atomic_path
 from .model import Network
 
@@ -49,6 +50,20 @@ class State:
         """The state before the first step."""
         average = {name: value.detach().clone() for name, value in network.state_dict().items()}
         return cls(network, average, optimiser, Progress())
+
+    def begin_with(self, other: Network) -> None:
+        """Start from the weights of another network of the same configuration."""
+        require(
+            self.network.config == other.config,
+            f"weights to start from of {self.network.config}",
+            other.config,
+            "change model or start",
+            UsageError,
+        )
+        self.network.load_state_dict(other.state_dict())
+        self.average = {
+            name: value.detach().clone() for name, value in self.network.state_dict().items()
+        }
 
     @torch.no_grad()
     def update_average(self, decay: float) -> None:
@@ -99,6 +114,8 @@ def load_checkpoint(run: Path, state: State) -> None:
             state.average[name].copy_(value)
         moments = {key: _part(tensors, key) for key in MOMENTS}
         for name, parameter in state.network.named_parameters():
+            if name not in moments["exp_avg"]:
+                continue  # never had a gradient
             count = torch.tensor(float(state.progress.step))
             state.optimiser.state[parameter] = {
                 # the fused optimiser counts on the device

@@ -70,8 +70,9 @@ def _fit(value: Any, hint: Any, name: str) -> Any:
     """`value` as the type `hint`, or an error that names the option."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
-        if value in arguments:
-            return value
+        word = str(value).lower() if isinstance(value, bool) else value  # `motion=true` is a word
+        if word in arguments:
+            return word
     elif origin in (typing.Union, types.UnionType):
         for choice in arguments:
             try:

@@ -11,19 +11,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from .burst import Burst, Simulated, stack
 from .burst_stream import BurstStream, cut, read_bursts
 from .checkpoint import Progress
 from .data import ImageStream, Stream, held_out, read_images, validation_cases
 from .metrics import Metrics
-from .model import Motion, MotionKind, Network, estimate_motion
+from .model import Motion, MotionKind, Network, estimate_motion, find_motion
 from .step import reference_loss
 from .train_config import LossConfig, TrainConfig
 from .version import __version__
 
 JUDGED_AT_ONCE = 8
-FIGURES = ("psnr_db", "nll", "calibration_error", "mean_z2")
+FIGURES = ("psnr_db", "nll", "calibration_error", "mean_z2", "flow_rmse_px")
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class ReferenceJudge:
         for burst in self.bursts:
             corner = ((burst.shape[0] - size) // 2, (burst.shape[1] - size) // 2)
             middle = cut(burst, corner, size).to(self.device)
-            middle, motion = estimate_motion(middle, network.scale, self.config.motion)
+            middle, motion = find_motion(network, middle, self.config.motion)
             for shift in np.ndindex(network.scale, network.scale):
                 tau = torch.tensor([shift], device=self.device)
                 loss = reference_loss(network, middle, motion, tau, LossConfig())
@@ -123,23 +124,30 @@ class TruthJudge:
             metrics = Metrics(network.scale)
             for first in range(0, len(rows), JUDGED_AT_ONCE):
                 part = rows[first : first + JUDGED_AT_ONCE]
-                burst, motion = self._registered((name, first), part, network.scale)
+                burst, motion = self._registered((name, first), part, network)
                 posterior = network(burst, motion)
                 truth = torch.stack([made.truth for _, made in part]).to(self.device)
-                metrics.update(posterior, truth, [group for group, _ in part])
+                groups = [group for group, _ in part]
+                metrics.update(posterior, truth, groups, motion.flow_px, self._true_px(part))
             found: Any = metrics.compute()["all"]
             figures[name] = {key: found[key] for key in FIGURES}
         return figures
 
     def _registered(
-        self, key: tuple[str, int], part: list[tuple[str, Simulated]], scale: int
+        self, key: tuple[str, int], part: list[tuple[str, Simulated]], network: Network
     ) -> tuple[Any, Motion]:
-        """The bursts of one batch with their motion, found once."""
+        """The bursts of one batch with their motion, found once unless the network finds it."""
         if key not in self.known:
             burst = stack([made.burst for _, made in part]).to(self.device)
-            true_px = torch.stack([made.flow_px for _, made in part if made.flow_px is not None])
-            self.known[key] = estimate_motion(burst, scale, self.motion, true_px.to(self.device))
+            flow_px = self._true_px(part)
+            if self.motion == "network":
+                return find_motion(network, burst, self.motion)
+            self.known[key] = estimate_motion(burst, network.scale, self.motion, flow_px)
         return self.known[key]
+
+    def _true_px(self, part: list[tuple[str, Simulated]]) -> Tensor:
+        flows = [made.flow_px for _, made in part if made.flow_px is not None]
+        return torch.stack(flows).to(self.device)
 
 
 def _commit() -> str | None:

@@ -122,7 +122,7 @@ def _from_weights(name: str) -> Method:
 
 @torch.no_grad()
 def run_network(network: Network, burst: Burst, scale: int, flow_px: Tensor | None) -> Estimate:
-    """The posterior of a network, with the solver's motion where it is not given."""
+    """The posterior of a network, with its own motion or the solver's where it is not given."""
     require(
         scale == network.scale,
         f"scale {network.scale}, that of the weights",
@@ -131,8 +131,10 @@ def run_network(network: Network, burst: Burst, scale: int, flow_px: Tensor | No
         UsageError,
     )
     to_device(network, burst.frames.device)
-    kind: MotionKind = "solver" if flow_px is None else "true"
-    burst, motion = estimate_motion(burst, scale, kind, flow_px)
+    motion = network.own_motion(burst) if flow_px is None else None
+    if motion is None:
+        kind: MotionKind = "solver" if flow_px is None else "true"
+        burst, motion = estimate_motion(burst, scale, kind, flow_px)
     posterior = network(burst, motion)
     unknown = far_from_samples(burst, motion.flow_px, scale)
     return Estimate(posterior.without(unknown), motion.flow_px, burst.valid)

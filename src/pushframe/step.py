@@ -10,14 +10,17 @@ from .checks import require
 from .data import Batch
 from .errors import UsageError
 from .geometry import random_tau, subsample
-from .loss import l1, mse, self_supervised_nll, supervised_nll
-from .model import Motion, Network, estimate_motion
+from .loss import l1, motion_l1, mse, self_supervised_nll, supervised_nll
+from .model import Motion, Network, find_motion
+from .noise import frame_noise_var
 from .train_config import LossConfig, TrainConfig
 
 
 def batch_loss(network: Network, batch: Batch, config: TrainConfig) -> Tensor:
     """The loss of one shard of a batch."""
-    burst, motion = estimate_motion(batch.burst, network.scale, config.motion, batch.flow_px)
+    burst, motion = find_motion(network, batch.burst, config.motion, batch.flow_px)
+    if config.loss.kind == "motion":
+        return motion_l1(motion.flow_px, _known(batch.flow_px), frame_noise_var(burst))
     if config.loss.kind == "supervised":
         return supervised_nll(network(burst, motion), _known(batch.truth))
     tau = random_tau(len(burst.frames), network.scale, batch.generator)
@@ -39,6 +42,7 @@ def reference_loss(
 
 
 def _known(truth: Tensor | None) -> Tensor:
+    """What only a simulator knows."""
     require(
         truth is not None,
         "bursts with truth for supervised training",

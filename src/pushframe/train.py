@@ -17,7 +17,7 @@ from .model import NETWORKS, Network
 from .step import batch_loss
 from .team import Team
 from .train_config import ScheduleConfig, TrainConfig
-from .weights import to_device
+from .weights import load_weights, to_device
 
 
 def train(
@@ -46,6 +46,8 @@ def train(
     state = State.start(network, _optimiser(network, config.schedule))
     if resume:
         load_checkpoint(run, state)
+    elif config.start:
+        state.begin_with(load_weights(config.start, network.scale)[0])
     material = open_material(config, network.scale, device, skip_bad)
     book = Book(config, run, team, state, material, on_log)
     if config.compile:

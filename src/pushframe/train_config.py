@@ -20,13 +20,14 @@ from .model import NETWORKS, HdrDspConfig, MotionKind
 
 @dataclass(frozen=True)
 class LossConfig:
-    """What is minimised. `mse` and `l1` compare with the reference, as `self_supervised` does.
+    """What is minimised. `mse` and `l1` compare with the reference, as `self_supervised` does;
+    `motion` teaches a network's own motion by simulated shifts.
 
     detail: compare high-passed images. noise_corrected: add the reference's noise to the
     predicted variance (without it the network learns the sum of both).
     """
 
-    kind: Literal["self_supervised", "supervised", "mse", "l1"] = "self_supervised"
+    kind: Literal["self_supervised", "supervised", "mse", "l1", "motion"] = "self_supervised"
     detail: bool = False
     noise_corrected: bool = True
 
@@ -73,7 +74,10 @@ class ScheduleConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """A training run. `model` holds the fields of the network's own configuration."""
+    """A training run. `model` holds the fields of the network's own configuration.
+
+    start: weights to begin with, of the same network; random ones if empty.
+    """
 
     network: str = "hdr_dsp"
     model: Any = field(default_factory=HdrDspConfig)
@@ -81,6 +85,7 @@ class TrainConfig:
     loss: LossConfig = field(default_factory=LossConfig)
     data: DataConfig = field(default_factory=DataConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    start: str = ""
     seed: int = 0
     compile: bool = False
     mixed_precision: bool = True

@@ -1,7 +1,7 @@
 """Networks: a burst and its motion to mean and variance of every high-res pixel."""
 
 from .hdr_dsp import HdrDsp, HdrDspConfig
-from .motion import MotionKind, estimate_motion
+from .motion import MotionKind, estimate_motion, find_motion
 from .network import Motion, Network
 
 NETWORKS: dict[str, type[Network]] = {"hdr_dsp": HdrDsp}
@@ -14,4 +14,5 @@ __all__ = [
     "MotionKind",
     "Network",
     "estimate_motion",
+    "find_motion",
 ]

@@ -22,6 +22,7 @@ from ..geometry import pixel_grid, sample_at
 from ..noise import frame_noise_var
 from ..ops import Pool, land
 from .blocks import Trunk, conv, set_bias
+from .motion_net import MotionNet, frame_pairs, patch_flow
 from .network import Motion, Network
 
 BASE_SIGMA_PX = 1.0
@@ -32,12 +33,13 @@ FIRST_LOG_VAR = -1.0
 
 @dataclass(frozen=True)
 class HdrDspConfig:
-    """Sizes of the released network. scale: zoom, 2 to 4."""
+    """Sizes of the released network. scale: zoom, 2 to 4. finds_motion: with a motion network."""
 
     scale: int = 2
     features: int = 64
     encoder_blocks: int = 4
     decoder_blocks: int = 10
+    finds_motion: bool = False
 
     def __post_init__(self) -> None:
         check_scale(self.scale)
@@ -60,9 +62,18 @@ class HdrDsp(Network):
         with torch.no_grad():
             self.head.weight.mul_(0.1)
         set_bias(self.head, torch.tensor([0.0, FIRST_LOG_VAR]))
+        self.motion_net = MotionNet() if config.finds_motion else None
 
     def heavy_parts(self) -> Sequence[nn.Module]:
         return self.encoder, self.decoder
+
+    def own_motion(self, burst: Burst) -> Motion | None:
+        if self.motion_net is None:
+            return None
+        pairs = frame_pairs(burst).contiguous(memory_format=torch.channels_last)
+        with self.fast(pairs):
+            flow = self.motion_net(pairs)
+        return Motion(patch_flow(flow.float(), burst), torch.ones_like(burst.exposure))
 
     def forward(self, burst: Burst, motion: Motion) -> Posterior:
         gain = motion.gain[..., None, None]
@@ -77,7 +88,7 @@ class HdrDsp(Network):
         pooled = self.pool(inputs, burst.valid, motion.flow_px)
         with self.fast(pooled):
             features = self.decoder(pooled)
-        out = self.head(features.float())
+        out = self.head(features.to(self.head.weight.dtype))
         unit = unit[:, 0, 0]
         mean = registered_base(base, burst.valid / noise_var, motion.flow_px, self.scale)
         log_var = out[:, 1].clamp(*LOG_VAR_RANGE)

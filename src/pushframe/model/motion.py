@@ -1,4 +1,4 @@
-"""Motion of the frames, by name: the solver's, Lucas-Kanade's, or the simulator's own."""
+"""Motion of the frames, by name: of the solver, Lucas-Kanade, a network, or the simulator."""
 
 from __future__ import annotations
 
@@ -15,9 +15,27 @@ from ..registration import register
 from ..solver.motion import fit_motion
 from ..solver.outliers import agreeing_frames, foreign_pixels
 from ..solver.solve import MAX_FOREIGN
-from .network import Motion
+from .network import Motion, Network
 
-MotionKind = Literal["solver", "lucas_kanade", "true"]
+MotionKind = Literal["solver", "lucas_kanade", "network", "true"]
+
+
+def find_motion(
+    network: Network, burst: Burst, kind: MotionKind, true_px: Tensor | None = None
+) -> tuple[Burst, Motion]:
+    """As `estimate_motion`, with the network's own motion, and its gradient, for "network"."""
+    if kind != "network":
+        return estimate_motion(burst, network.scale, kind, true_px)
+    motion = network.own_motion(burst)
+    require(
+        motion is not None,
+        "a network that finds motion",
+        "one that does not",
+        "use model.finds_motion = true, or another motion",
+        UsageError,
+    )
+    assert motion is not None
+    return burst, motion
 
 
 @torch.no_grad()

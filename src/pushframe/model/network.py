@@ -55,6 +55,10 @@ class Network(nn.Module):
         """The posterior of a batch (B, N, H, W): mean and var, each (B, s*H, s*W)."""
         raise NotImplementedError
 
+    def own_motion(self, burst: Burst) -> Motion | None:  # noqa: ARG002
+        """The motion that the network itself finds, with gradient; None if it has no such part."""
+        return None
+
     def fast(self, like: Tensor) -> AbstractContextManager[None]:
         """The context for convolutions; physics outside of it stays in float32."""
         enabled = self.mixed_precision and like.is_cuda
