@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,17 +47,17 @@ def test_a_batch_is_a_function_of_seed_step_and_shard(scenes) -> None:
 
 
 def test_windows_are_cut_from_the_images_turned_in_eight_ways() -> None:
-    image = np.arange(20 * 24, dtype=np.float32).reshape(20, 24)
+    image = np.arange(60 * 64, dtype=np.float32).reshape(60, 64)
     maker = ImageStream([image], TINY, 2, 0, "cpu")
-    windows = maker._windows(draws(0)[0], 64, 20) * 3400
+    windows = maker._windows(draws(0)[0], 64, 60) * 3400
     steps = {(round(float(w[1, 0] - w[0, 0])), round(float(w[0, 1] - w[0, 0]))) for w in windows}
     assert steps == {
-        (a * s, b * t) for a, b in ((24, 1), (1, 24)) for s in (1, -1) for t in (1, -1)
+        (a * s, b * t) for a, b in ((64, 1), (1, 64)) for s in (1, -1) for t in (1, -1)
     }
     corners = {round(float(w.min())) for w in windows}
     assert corners == {0, 1, 2, 3, 4}
-    with pytest.raises(UsageError, match="at least 25x25 px, got 20x24 at most"):
-        maker._windows(draws(0)[0], 1, 25)
+    with pytest.raises(UsageError, match="at least 112x112 px, got 60x64 at most"):
+        stream([image], data=replace(TINY, mixture=Mixture(continuous=0.1)))
 
 
 def test_every_kind_of_burst_is_drawn() -> None:

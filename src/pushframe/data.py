@@ -20,7 +20,7 @@ from .burst import Burst, Simulated
 from .checks import check_scale, require
 from .errors import FileError, PushframeError, UsageError
 from .io import read_image
-from .mixture import Mixture, draw_setting, random_holes
+from .mixture import Mixture, draw_setting, possible_presets, random_holes
 from .simulate import preset, simulate, with_options
 from .windows import simulate_windows
 
@@ -187,6 +187,7 @@ class ImageStream:
     ) -> None:
         self.config, self.scale, self.seed = config, check_scale(scale), seed
         self.shapes = np.array([image.shape for image in images])
+        self._check_size()
         self.starts = np.concatenate([[0], np.cumsum(self.shapes.prod(1))[:-1]])
         flat = np.concatenate([image.ravel() for image in images])
         self.flat = torch.from_numpy(flat).to(device) / WHITE_LEVEL
@@ -204,16 +205,22 @@ class ImageStream:
         burst = random_holes(made.burst, self.config.mixture.masked, generator)
         return Batch(burst, made.truth, made.flow_px, generator)
 
-    def _windows(self, host: np.random.Generator, count: int, side: int) -> Tensor:
-        """Windows (count, side, side), an image by the root of its area, any corner."""
-        fits = np.flatnonzero(self.shapes.min(1) >= side)
+    def _check_size(self) -> None:
+        """Each kind of burst that may be drawn fits into some image."""
+        kinds = possible_presets(self.config.mixture)
+        sizes = [with_options(kind, size=self.config.size, scale=self.scale) for kind in kinds]
+        side, largest = max(kind.source_size for kind in sizes), self.shapes.min(1).argmax()
         require(
-            len(fits) > 0,
+            self.shapes[largest].min() >= side,
             f"an image of at least {side}x{side} px",
-            f"{self.shapes.max(0)[0]}x{self.shapes.max(0)[1]} at most",
+            f"{self.shapes[largest][0]}x{self.shapes[largest][1]} at most",
             "lower data.size or add larger images",
             UsageError,
         )
+
+    def _windows(self, host: np.random.Generator, count: int, side: int) -> Tensor:
+        """Windows (count, side, side), an image by the root of its area, any corner."""
+        fits = np.flatnonzero(self.shapes.min(1) >= side)
         # by its root: large images have more to show, but small ones are other places
         chance = np.sqrt(self.shapes[fits].prod(1))
         which = fits[host.choice(len(fits), count, p=chance / chance.sum())]

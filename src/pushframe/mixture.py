@@ -61,6 +61,11 @@ class Mixture:
             )
 
 
+def possible_presets(mix: Mixture) -> list[Simulation]:
+    """The presets that a mixture may draw."""
+    return [setting for name, setting in PRESETS.items() if getattr(mix, name) > 0]
+
+
 def draw_setting(
     host: np.random.Generator, mix: Mixture, frames: tuple[int, int], size: int, scale: int
 ) -> Simulation:

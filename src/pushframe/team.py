@@ -26,9 +26,16 @@ class Team:
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
             return cls()
+        if device.startswith("cuda"):
+            torch.cuda.set_device(device)
         if not dist.is_initialized():
             dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
         return cls(dist.get_rank(), size)
+
+    @staticmethod
+    def is_led_from_here() -> bool:
+        """Whether this process will lead, known before the team is joined."""
+        return os.environ.get("RANK", "0") == "0"
 
     @staticmethod
     def own_device(device: str) -> str:

@@ -14,6 +14,7 @@ import typer
 from ..book import WEIGHTS
 from ..checkpoint import NAME, read_state
 from ..errors import FileError, UsageError
+from ..team import Team
 from ..train import train
 from ..train_config import TrainConfig, load_train_config
 from .console import check_device, err, flattened, out
@@ -54,12 +55,14 @@ def command(
       pushframe train --config configs/small.toml --out run --set data.images=images/
 
       pushframe train --config configs/small.toml --out run --resume --device cuda
+
+      pushframe train --config own.toml --out run --set data.bursts=bursts/ --skip-bad
     """
     chosen = load_train_config(config, settings)
     check_device(device)
     if resume:
         _check_same(chosen, to)
-    elif to.exists() and (not to.is_dir() or any(to.iterdir())):
+    elif Team.is_led_from_here() and to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise FileError(
             f"expected a new or empty folder, got {to}: choose another --out, or go on with "
             "--resume"
@@ -68,7 +71,8 @@ def command(
         state = train(chosen, to, device, resume, stop_after_minutes, skip_bad, on_log)
     done = chosen.schedule.share_done(state.progress) >= 1
     said = "done" if done else f"stopped at step {state.progress.step}, go on with --resume"
-    out.print(f"{said}: {to / WEIGHTS}, {to / NAME}", highlight=False)
+    if Team.is_led_from_here():
+        out.print(f"{said}: {to / WEIGHTS}, {to / NAME}", highlight=False)
 
 
 def _check_same(config: TrainConfig, run: Path) -> None:
