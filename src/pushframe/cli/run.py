@@ -17,7 +17,7 @@ from .console import JSON_OPTION, check_device, note, out, print_json, progress
 def command(
     burst: Path = typer.Argument(..., help="An .npz, a folder of TIFF frames, or a TIFF stack."),
     to: Path = typer.Option(..., "--out", "-o", help="The product: .tif (GeoTIFF) or .npz."),
-    method: str = typer.Option(BEST, help=f"One of {', '.join(METHODS)}."),
+    method: str = typer.Option(BEST, help=f"One of {', '.join(METHODS)}, or weights."),
     scale: int = typer.Option(2, help="Zoom, 2-4."),
     device: str = typer.Option("cpu", help="cpu or cuda."),
     as_json: bool = JSON_OPTION,
