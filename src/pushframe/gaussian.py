@@ -49,7 +49,7 @@ class GaussianProblem:
         typical = self.precision.sum((-1, -2)) / area.clamp(min=1)
         self.blocks = AliasBlocks(
             transfer(shift_px, lattice, scale),
-            typical[:, None, None],
+            typical,
             spectrum_at(knots, folded),
         )
 
