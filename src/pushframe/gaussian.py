@@ -6,6 +6,8 @@ prior, on a canvas that reaches a little beyond the frames.
 
 from __future__ import annotations
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -37,22 +39,37 @@ class GaussianProblem:
 
     def __init__(self, flow_px: Tensor, precision: Tensor, knots: Tensor, scale: int) -> None:
         shape = (precision.shape[-2], precision.shape[-1])
-        self.pad, self.scale, self.flow_px = scale * CANVAS_PAD_PX, scale, flow_px
+        self.pad, self.scale = scale * CANVAS_PAD_PX, scale
+        self.flow_px, self.knots = flow_px, knots
         self.canvas = canvas_shape(shape, scale, self.pad)
         self.model = forward_model(flow_px, shape, scale, self.pad)
-        self.precision = precision * self.model.inside
         rows = torch.fft.fftfreq(self.canvas[0], device=knots.device)
         columns = torch.fft.rfftfreq(self.canvas[1], device=knots.device)
         self.prior = spectrum_at(knots, radial_basis(rows[:, None], columns))
         lattice = (self.canvas[0] // scale, self.canvas[1] // scale)
         folded = radial_basis(*image_frequencies(lattice, scale, knots))
-        area = self.model.inside.to(precision).mean((-1, -2)) * (shape[0] * shape[1])
+        self.folded_prior = spectrum_at(knots, folded)
+        shift_px, self.share = _typical_shifts(flow_px)
+        self.see = transfer(shift_px, lattice, scale)
+        self._weigh(precision)
+
+    def _weigh(self, precision: Tensor) -> None:
+        self.precision = precision * self.model.inside
+        area = self.model.inside.expand(precision.shape).sum((-1, -2))
         typical = self.precision.sum((-1, -2)) / area.clamp(min=1)
-        shift_px, share = _typical_shifts(flow_px)
-        self.blocks = AliasBlocks(
-            transfer(shift_px, lattice, scale),
-            (share * typical).repeat_interleave(round(1 / share), 1)[:, None, None],
-            spectrum_at(knots, folded),
+        typical = (self.share * typical).repeat_interleave(round(1 / self.share), 1)
+        self.blocks = AliasBlocks(self.see, typical, self.folded_prior)
+
+    def reweighted(self, precision: Tensor) -> GaussianProblem:
+        """The same problem with another precision of its pixels."""
+        other = copy.copy(self)
+        other._weigh(precision)
+        return other
+
+    def part(self, index: Tensor) -> GaussianProblem:
+        """The problem of some bursts of the batch."""
+        return GaussianProblem(
+            self.flow_px[index], self.precision[index], self.knots[index], self.scale
         )
 
     def solve(self, data: Tensor, start: Tensor | None = None, tolerance: float = 5e-4) -> Tensor:

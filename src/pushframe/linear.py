@@ -79,24 +79,33 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum((-1, -2), keepdim=True)
 
 
+def sum_of_products(a: Tensor, b: Tensor, dim: int) -> Tensor:
+    """`sum_k a_k b_k` along a short axis of tensors that broadcast, the products never stored."""
+    total = a.select(dim, 0) * b.select(dim, 0)
+    for k in range(1, a.shape[dim]):
+        total.addcmul_(a.select(dim, k), b.select(dim, k))
+    return total
+
+
 def small_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Inverse and log determinant of many small positive Hermitian matrices (..., K, K).
+    """Inverse and log determinant of many small positive Hermitian matrices (B, K, K, ...).
 
     Gauss-Jordan elimination, which needs no pivoting for these, one whole batch at a time:
     library routines take the matrices one by one.
     """
     work = matrix.clone()
-    log_det = torch.zeros_like(matrix[..., 0, 0].real)
-    for k in range(matrix.shape[-1]):
-        pivot = work[..., k, k].real.clamp(min=1e-30)
-        log_det = log_det + pivot.log()
-        row = work[..., k, :] / pivot[..., None]
-        column = work[..., :, k].clone()
-        column[..., k] = 0
-        work = work - column[..., :, None] * row[..., None, :]
-        work[..., k, :] = row
-        work[..., :, k] = -column / pivot[..., None]
-        work[..., k, k] = 1 / pivot
+    log_det = torch.zeros_like(matrix[:, 0, 0].real)
+    for k in range(matrix.shape[1]):
+        pivot = work[:, k, k].real.clamp(min=1e-30)
+        log_det += pivot.log()
+        inverse = pivot.reciprocal()
+        row = work[:, k] * inverse[:, None]
+        column = work[:, :, k].clone()
+        column[:, k] = 0
+        work.addcmul_(column[:, :, None], row[:, None], value=-1)
+        work[:, k] = row
+        work[:, :, k] = column * -inverse[:, None]
+        work[:, k, k] = inverse
     return work, log_det
 
 
