@@ -1,0 +1,73 @@
+"""The minimisers of the per-input risk, found by descent: what a network is trained towards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .likelihood import Gaussian
+from .operators import RandomOperator
+from .risk import risk
+
+ROUNDS = 3  # a noise that follows the mean settles in two: the mean does not follow the noise
+
+
+def minimise(
+    operator: RandomOperator,
+    target: Gaussian,
+    noise_cov: Callable[[Tensor], Tensor],
+    start: Gaussian,
+    *,
+    hold_mean: bool = False,
+) -> Gaussian:
+    """A belief at which the risk cannot be lowered, by L-BFGS from `start`.
+
+    target: moments for every tau, of the posterior or of a sample (`target_moments`,
+    `sample_moments`). noise_cov: from the sampled mean `A_tau mean` (T, q) to R_hat, (T, q) or
+    (T, q, q); held fixed during a descent and taken anew after it, as a detached R_hat is.
+    start: mean (d,), cov (d,) for a diagonal answer, (d, d) for a full one.
+    hold_mean: descend in the covariance alone.
+    """
+    mean = start.mean.double().clone().requires_grad_(not hold_mean)
+    root = _to_root(start).requires_grad_()
+    free = [root] if hold_mean else [mean, root]
+    for _ in range(ROUNDS):
+        fixed = noise_cov(operator.matrices @ mean.detach())
+        optimiser = torch.optim.LBFGS(
+            free,
+            max_iter=1000,
+            history_size=50,
+            tolerance_grad=1e-9,
+            tolerance_change=1e-12,
+            line_search_fn="strong_wolfe",
+        )
+
+        def closure(optimiser: torch.optim.Optimizer = optimiser, fixed: Tensor = fixed) -> float:
+            optimiser.zero_grad()
+            value = risk(Gaussian(mean, _from_root(root)), operator, target, fixed)
+            value.backward()
+            return float(value.detach())
+
+        optimiser.step(closure)
+    return Gaussian(mean.detach(), _from_root(root.detach()))
+
+
+def _to_root(start: Gaussian) -> Tensor:
+    """Free parameters of a covariance: log std, or a Cholesky factor with the log of its diagonal.
+
+    A variance is then above zero wherever the descent goes, as it is for a network.
+    """
+    cov = start.cov.double()
+    if cov.ndim == 1:
+        return cov.log() / 2
+    lower = torch.linalg.cholesky(cov)
+    return lower.tril(-1) + lower.diagonal().log().diag()
+
+
+def _from_root(root: Tensor) -> Tensor:
+    if root.ndim == 1:
+        return (2 * root).exp()
+    lower = root.tril(-1) + root.diagonal().exp().diag()
+    return lower @ lower.mT

@@ -1,0 +1,120 @@
+"""Toy worlds whose posterior is known in closed form: Gaussian mixtures seen through noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .likelihood import Gaussian
+from .operators import RandomOperator, subsampling
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """A Gaussian mixture, `sum_k weight_k N(means_k, covs_k)`; Gaussian where K = 1.
+
+    weight: (K,); means: (K, d); covs: (K, d, d), float64.
+    """
+
+    weight: Tensor
+    means: Tensor
+    covs: Tensor
+
+    @property
+    def moments(self) -> Gaussian:
+        """Mean (d,) and covariance (d, d): spread within the components and between them."""
+        mean = self.weight @ self.means
+        away = self.means - mean
+        return Gaussian(mean, torch.einsum("k,kij->ij", self.weight, self.covs + _outer(away)))
+
+    def given(self, seen: Tensor, operator: Tensor, noise_cov: Tensor) -> Mixture:
+        """The posterior after `seen = operator u + noise`: a mixture again, by Bayes' rule.
+
+        seen: (p,); operator: (p, d); noise_cov: (p, p).
+        """
+        across = self.covs @ operator.mT
+        spread = operator @ across + noise_cov
+        gain = torch.linalg.solve(spread, across.mT).mT
+        residual = seen - self.means @ operator.mT
+        evidence = torch.distributions.MultivariateNormal(
+            torch.zeros_like(residual), spread, validate_args=False
+        ).log_prob(residual)
+        return Mixture(
+            (self.weight.log() + evidence).softmax(0),
+            self.means + (gain @ residual[..., None])[..., 0],
+            self.covs - gain @ across.mT,
+        )
+
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """`count` draws, (count, d)."""
+        which = torch.multinomial(self.weight, count, replacement=True, generator=generator)
+        white = torch.randn(count, self.means.shape[-1], dtype=torch.float64, generator=generator)
+        lower = torch.linalg.cholesky(self.covs)
+        return self.means[which] + (lower[which] @ white[..., None])[..., 0]
+
+
+@dataclass(frozen=True)
+class AffineNoise:
+    """Noise of variance `g(s) = a s + b`, s the clean signal; below zero it counts as zero."""
+
+    a: float
+    b: float
+
+    def var(self, signal: Tensor) -> Tensor:
+        """`a s + b` for every entry. Since g is affine, its mean given v is `var(E[s|v])`."""
+        return self.a * signal.clamp(min=0) + self.b
+
+    def add(self, signal: Tensor, generator: torch.Generator) -> Tensor:
+        """The signal with one draw of noise on every entry."""
+        white = torch.randn(signal.shape, dtype=torch.float64, generator=generator)
+        return signal + self.var(signal).sqrt() * white
+
+
+def draw_targets(
+    truth: Tensor, operator: RandomOperator, noise: AffineNoise, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """For every truth one tau and `z = A_tau u + n`. truth: (n, d). Returns z (n, q), tau (n,)."""
+    tau = operator.draw(len(truth), generator)
+    clean = (operator.matrices[tau] @ truth[..., None])[..., 0]
+    return noise.add(clean, generator), tau
+
+
+def gaussian_world(shape: tuple[int, int] = (4, 4)) -> Mixture:
+    """One smooth Gaussian image: level 2, std 0.5, correlation `exp(-distance / 2 px)`."""
+    return Mixture(
+        torch.ones(1, dtype=torch.float64),
+        torch.full((1, _size(shape)), 2.0).double(),
+        _smooth(shape, 0.5)[None],
+    )
+
+
+def mixture_world(shape: tuple[int, int] = (4, 4)) -> Mixture:
+    """A dark field, a bright field, or an edge between them: no Gaussian describes all three."""
+    height, width = shape
+    edge = torch.where(torch.arange(width) < width // 2, 1.0, 3.0).expand(height, width).flatten()
+    means = torch.stack([torch.full_like(edge, 1.0), torch.full_like(edge, 3.0), edge]).double()
+    weight = torch.tensor([0.4, 0.3, 0.3], dtype=torch.float64)
+    return Mixture(weight, means, _smooth(shape, 0.15).expand(3, -1, -1))
+
+
+def burst_view(shape: tuple[int, int] = (2, 2), scale: int = 2) -> Tensor:
+    """The operator of a burst: two low-res frames on the sub-grids (0, 1) and (1, 0), (2 q, d)."""
+    matrices = subsampling(shape, scale).matrices
+    return torch.cat([matrices[1], matrices[scale]])
+
+
+def _smooth(shape: tuple[int, int], std: float) -> Tensor:
+    """Covariance of a smooth image, `std^2 exp(-distance / 2 px)`, (d, d)."""
+    axes = [torch.arange(size, dtype=torch.float64) for size in shape]
+    place = torch.cartesian_prod(*axes)
+    return std**2 * (-torch.cdist(place, place) / 2).exp()
+
+
+def _size(shape: tuple[int, int]) -> int:
+    return shape[0] * shape[1]
+
+
+def _outer(vectors: Tensor) -> Tensor:
+    return vectors[..., :, None] * vectors[..., None, :]
