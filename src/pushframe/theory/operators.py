@@ -39,14 +39,14 @@ class RandomOperator:
         require(
             probability.shape == (count,)
             and bool((probability >= 0).all())
-            and abs(float(probability.sum()) - 1) < 1e-9,
+            and abs(float(probability.sum()) - 1) < 1e-6,
             f"{count} probabilities that sum to 1",
             probability.tolist(),
             "give one for each matrix",
             UsageError,
         )
         object.__setattr__(self, "matrices", matrices)
-        object.__setattr__(self, "probability", probability)
+        object.__setattr__(self, "probability", probability / probability.sum())
 
     def expectation(self, values: Tensor) -> Tensor:
         """The mean over tau of values (T, ...), by enumeration."""

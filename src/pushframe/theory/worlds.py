@@ -82,21 +82,24 @@ def draw_targets(
 
 
 def gaussian_world(shape: tuple[int, int] = (4, 4)) -> Mixture:
-    """One smooth Gaussian image: level 2, std 0.5, correlation `exp(-distance / 2 px)`."""
-    return Mixture(
-        torch.ones(1, dtype=torch.float64),
-        torch.full((1, _size(shape)), 2.0).double(),
-        _smooth(shape, 0.5)[None],
-    )
+    """One smooth image; from pixel to pixel the mean grows from 2.5 to 3.5, std from 0.2 to 0.6.
+
+    The correlation of two pixels is `exp(-distance / 2 px)`. Signals stay above zero.
+    """
+    mean = _ramp(shape, 2.5, 3.5)
+    return Mixture(torch.ones(1, dtype=torch.float64), mean[None], _smooth(shape, 0.2, 0.6)[None])
 
 
 def mixture_world(shape: tuple[int, int] = (4, 4)) -> Mixture:
-    """A dark field, a bright field, or an edge between them: no Gaussian describes all three."""
-    height, width = shape
-    edge = torch.where(torch.arange(width) < width // 2, 1.0, 3.0).expand(height, width).flatten()
-    means = torch.stack([torch.full_like(edge, 1.0), torch.full_like(edge, 3.0), edge]).double()
+    """A dark field (3), a bright one (5), or an edge after the first column; std 0.15 to 0.45.
+
+    Correlated as in `gaussian_world`.
+    """
+    edge = torch.full(shape, 5.0, dtype=torch.float64)
+    edge[:, 0] = 3
+    means = torch.stack([torch.full_like(edge, 3.0), torch.full_like(edge, 5.0), edge]).flatten(1)
     weight = torch.tensor([0.4, 0.3, 0.3], dtype=torch.float64)
-    return Mixture(weight, means, _smooth(shape, 0.15).expand(3, -1, -1))
+    return Mixture(weight, means, _smooth(shape, 0.15, 0.45).expand(3, -1, -1))
 
 
 def burst_view(shape: tuple[int, int] = (2, 2), scale: int = 2) -> Tensor:
@@ -105,15 +108,16 @@ def burst_view(shape: tuple[int, int] = (2, 2), scale: int = 2) -> Tensor:
     return torch.cat([matrices[1], matrices[scale]])
 
 
-def _smooth(shape: tuple[int, int], std: float) -> Tensor:
-    """Covariance of a smooth image, `std^2 exp(-distance / 2 px)`, (d, d)."""
+def _smooth(shape: tuple[int, int], low: float, high: float) -> Tensor:
+    """Covariance of a smooth image whose std grows from pixel to pixel, (d, d)."""
     axes = [torch.arange(size, dtype=torch.float64) for size in shape]
     place = torch.cartesian_prod(*axes)
-    return std**2 * (-torch.cdist(place, place) / 2).exp()
+    std = _ramp(shape, low, high)
+    return std[:, None] * std * (-torch.cdist(place, place) / 2).exp()
 
 
-def _size(shape: tuple[int, int]) -> int:
-    return shape[0] * shape[1]
+def _ramp(shape: tuple[int, int], low: float, high: float) -> Tensor:
+    return torch.linspace(low, high, shape[0] * shape[1], dtype=torch.float64)
 
 
 def _outer(vectors: Tensor) -> Tensor:
