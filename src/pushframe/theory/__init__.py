@@ -1,7 +1,7 @@
 """The paper's theory, executable: loss, stationarity, minimisers, worlds with known posteriors."""
 
 from .likelihood import Gaussian, nll, nll_gradients, supervised_nll
-from .minimise import minimise
+from .minimise import minimise, negative_share
 from .operators import (
     RandomOperator,
     dense,
@@ -33,6 +33,7 @@ __all__ = [
     "gaussian_world",
     "minimise",
     "mixture_world",
+    "negative_share",
     "nll",
     "nll_gradients",
     "risk",

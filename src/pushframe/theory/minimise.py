@@ -32,7 +32,7 @@ def minimise(
     """
     mean = start.mean.double().clone().requires_grad_(not hold_mean)
     root = _to_root(start).requires_grad_()
-    free = [root] if hold_mean else [mean, root]
+    free = [x for x in (mean, root) if x.requires_grad]
     for _ in range(ROUNDS):
         fixed = noise_cov(operator.matrices @ mean.detach())
         optimiser = torch.optim.LBFGS(
@@ -71,3 +71,14 @@ def _from_root(root: Tensor) -> Tensor:
         return (2 * root).exp()
     lower = root.tril(-1) + root.diagonal().exp().diag()
     return lower @ lower.mT
+
+
+def negative_share(var: Tensor, noise_var: Tensor, count: int) -> Tensor:
+    """How often subtracting R afterwards, from a variance learnt without R_hat, goes below zero.
+
+    Without R_hat the minimiser is the sample variance of the `count` targets of a pixel. For
+    Gaussian targets it is `(var + noise_var) chi2(count - 1) / count`, so the share is the
+    probability that chi2(count - 1) is below `count * noise_var / (var + noise_var)`.
+    """
+    freedom = torch.as_tensor((count - 1) / 2, dtype=torch.float64)
+    return torch.special.gammainc(freedom, count * noise_var / (var + noise_var) / 2)
