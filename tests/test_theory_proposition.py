@@ -66,7 +66,8 @@ def check_exact(theory: ModuleType) -> None:
         noise_var = law.var(operator.matrices @ truth.mean)
         target = theory.target_moments(truth, operator, noise_var)
         for seed in range(3):
-            begin = start(theory, seed, len(truth.mean))
+            mean, var = start(theory, seed, len(truth.mean))
+            begin = theory.Gaussian(mean + 5 * seed, var)  # its R_hat from too small to too large
             found = theory.minimise(operator, target, law.var, begin)
             torch.testing.assert_close(found.mean, truth.mean, rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(found.cov, truth.var, rtol=1e-4, atol=1e-5)
@@ -102,6 +103,8 @@ SABOTAGES = [
     (check_bayes, "worlds.py", "self.means + (gain @", "self.means - (gain @"),
     (check_bayes, "worlds.py", "operator @ across + noise_cov", "operator @ across"),
     (check_exact, "minimise.py", "ROUNDS = 3", "ROUNDS = 1"),
+    (check_exact, "minimise.py", "noise_cov(operator.matrices @ mean.detach())",
+     "noise_cov(operator.matrices @ start.mean)"),
     (check_exact, "likelihood.py", "+ noise_cov.detach().double()", ""),
 ]  # fmt: skip
 

@@ -31,12 +31,12 @@ def minimise(
     hold_mean: descend in the covariance alone.
     """
     mean = start.mean.double().clone().requires_grad_(not hold_mean)
-    root = _to_root(start).requires_grad_()
-    free = [x for x in (mean, root) if x.requires_grad]
     for _ in range(ROUNDS):
         fixed = noise_cov(operator.matrices @ mean.detach())
+        # from the start again: under a noise too large the variance goes to zero and stays there
+        root = _root(start.cov.double()).requires_grad_()
         optimiser = torch.optim.LBFGS(
-            free,
+            [x for x in (mean, root) if x.requires_grad],
             max_iter=1000,
             history_size=50,
             tolerance_grad=1e-9,
@@ -44,33 +44,28 @@ def minimise(
             line_search_fn="strong_wolfe",
         )
 
-        def closure(optimiser: torch.optim.Optimizer = optimiser, fixed: Tensor = fixed) -> float:
+        def closure(
+            optimiser: torch.optim.Optimizer = optimiser, root: Tensor = root, fixed: Tensor = fixed
+        ) -> float:
             optimiser.zero_grad()
-            value = risk(Gaussian(mean, _from_root(root)), operator, target, fixed)
+            value = risk(Gaussian(mean, _square(root)), operator, target, fixed)
             value.backward()
             return float(value.detach())
 
         optimiser.step(closure)
-    return Gaussian(mean.detach(), _from_root(root.detach()))
+    return Gaussian(mean.detach(), _square(root.detach()))
 
 
-def _to_root(start: Gaussian) -> Tensor:
-    """Free parameters of a covariance: log std, or a Cholesky factor with the log of its diagonal.
+def _root(cov: Tensor) -> Tensor:
+    """The std, or a Cholesky factor: free parameters whose square is never negative.
 
-    A variance is then above zero wherever the descent goes, as it is for a network.
+    A best variance of zero is then an ordinary minimum. In the log it would be infinitely far.
     """
-    cov = start.cov.double()
-    if cov.ndim == 1:
-        return cov.log() / 2
-    lower = torch.linalg.cholesky(cov)
-    return lower.tril(-1) + lower.diagonal().log().diag()
+    return cov.sqrt() if cov.ndim == 1 else torch.linalg.cholesky(cov).contiguous()
 
 
-def _from_root(root: Tensor) -> Tensor:
-    if root.ndim == 1:
-        return (2 * root).exp()
-    lower = root.tril(-1) + root.diagonal().exp().diag()
-    return lower @ lower.mT
+def _square(root: Tensor) -> Tensor:
+    return root.square() if root.ndim == 1 else root.tril() @ root.tril().mT
 
 
 def negative_share(var: Tensor, noise_var: Tensor, count: int) -> Tensor:
