@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -263,6 +265,16 @@ def test_a_wrong_sign_factor_or_term_is_caught(
     broken = sabotage(file, right, wrong)
     with pytest.raises(AssertionError):
         check(broken)
+
+
+def test_the_figure_of_the_failures_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = Path(__file__).parents[1] / "examples" / "theory_figures.py"
+    spec = importlib.util.spec_from_file_location("theory_figures", path)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    example.draw_failures(tmp_path / "failures.png")
+    assert (tmp_path / "failures.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_gradient_through_the_noise_pulls_the_mean_while_the_variance_is_wrong(
