@@ -229,16 +229,16 @@ def check_bias(theory: ModuleType) -> None:
 
 
 SABOTAGES = [
-    (check_uncorrected, "risk.py", "spread + as_matrix(noise_cov, mean)", "spread"),
+    (check_uncorrected, "stationarity.py", "spread + as_matrix(noise_cov, mean)", "spread"),
     (check_uncorrected, "worlds.py", "self.var(signal).sqrt() * white", "0 * white"),
     (check_wrong_level, "likelihood.py", "+ noise_cov.detach()", "+ 0.5 * noise_cov.detach()"),
-    (check_wrong_level, "risk.py", "(fit + log_det) / 2", "(fit + log_det / 2) / 2"),
-    (check_negative_share, "minimise.py", "(count - 1) / 2", "count / 2"),
-    (check_negative_share, "minimise.py", "/ (var + noise_var) / 2", "/ (var + noise_var)"),
-    (check_negative_share, "minimise.py", "/ (var + noise_var) / 2", "/ var / 2"),
-    (check_bias, "risk.py", "target.full + residual @", "target.full - residual @"),
-    (check_bias, "risk.py", "target.full + residual @", "target.full + 0 * residual @"),
-    (check_bias, "minimise.py", "requires_grad_(not hold_mean)", "requires_grad_()"),
+    (check_wrong_level, "stationarity.py", "(fit + log_det) / 2", "(fit + log_det / 2) / 2"),
+    (check_negative_share, "descent.py", "(count - 1) / 2", "count / 2"),
+    (check_negative_share, "descent.py", "/ (var + noise_var) / 2", "/ (var + noise_var)"),
+    (check_negative_share, "descent.py", "/ (var + noise_var) / 2", "/ var / 2"),
+    (check_bias, "stationarity.py", "target.full + residual @", "target.full - residual @"),
+    (check_bias, "stationarity.py", "target.full + residual @", "target.full + 0 * residual @"),
+    (check_bias, "descent.py", "requires_grad_(not hold_mean)", "requires_grad_()"),
 ]  # fmt: skip
 
 

@@ -77,7 +77,7 @@ SABOTAGES = [
     (check_density, "sum((-1, -2)) / 2 + log_det / 2", "sum((-1, -2)) / 2 + log_det"),
     (check_density, "sum((-1, -2)) / 2 + log_det / 2", "sum((-1, -2)) + log_det / 2"),
     (check_density, "log_det = 2 * lower", "log_det = lower"),
-    (check_density, "@ belief.full.double() @", "@"),
+    (check_density, "@ belief.full @", "@"),
     (check_gradients, "pulled @ pulled.mT) / 2", "pulled @ pulled.mT)"),  # as the appendix has it
     (check_gradients, "(seen - pulled @", "(seen + pulled @"),
     (check_gradients, "Gaussian(-pulled", "Gaussian(pulled"),

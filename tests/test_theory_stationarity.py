@@ -100,7 +100,7 @@ def check_gaps_add_up(theory: ModuleType) -> None:
     assert (squares > 0).all()
 
 
-RISK = "risk.py"
+RISK = "stationarity.py"
 SABOTAGES = [
     (check_risk_is_the_mean_loss, RISK, "spread + as_matrix(noise_cov, mean)", "spread"),
     (check_risk_is_the_mean_loss, RISK, "target.full + residual @", "target.full - residual @"),
@@ -113,13 +113,13 @@ SABOTAGES = [
     (check_conditions_are_gradients, RISK, "posterior.full + bias", "posterior.full - bias"),
     (check_conditions_are_gradients, RISK, "error, operator, true_noise_cov)",
      "error, operator, noise_cov)"),
-    (check_conditions_are_gradients, RISK, "pulled.mT @ spread @ pulled", "pulled.mT @ pulled"),
-    (check_conditions_are_gradients, RISK, "pulled.mT @ spread @", "2 * pulled.mT @ spread @"),
+    (check_conditions_are_gradients, RISK, "weighted.mT @ spread @", "weighted.mT @"),
+    (check_conditions_are_gradients, RISK, "weighted.mT @ spread @", "2 * weighted.mT @ spread @"),
     (check_conditions_are_gradients, RISK, "seen @ posterior.mean)", "-seen @ posterior.mean)"),
     (check_the_posterior_is_stationary, RISK, "error, operator, true_noise_cov)",
      "error, operator, 0 * true_noise_cov)"),
-    (check_the_posterior_is_stationary, RISK, "pulled.mT @ spread @", "-pulled.mT @ spread @"),
-    (check_gaps_add_up, RISK, "pulled.mT @ spread @", "0.5 * pulled.mT @ spread @"),
+    (check_the_posterior_is_stationary, RISK, "weighted.mT @ spread @", "-weighted.mT @ spread @"),
+    (check_gaps_add_up, RISK, "weighted.mT @ spread @", "0.5 * weighted.mT @ spread @"),
 ]  # fmt: skip
 
 
@@ -155,6 +155,29 @@ def test_elsewhere_the_conditions_do_not_hold() -> None:
     for wrong, hat in ((belief, noise_cov), (posterior, wrong_cov)):
         sides = theory.stationarity_cov(wrong, posterior, operator, hat, noise_cov)
         assert not torch.allclose(sides.left, sides.right, rtol=0.1)
+
+
+def test_float32_is_computed_in_float64() -> None:
+    operator, posterior, belief, noise_cov, wrong_cov = problem(theory)
+    single = [theory.Gaussian(x.mean.float(), x.cov.float()) for x in (belief, posterior)]
+    rounded = [theory.Gaussian(x.mean.double(), x.cov.double()) for x in single]
+    for condition, noises in (
+        (theory.stationarity_mean, (wrong_cov,)),
+        (theory.stationarity_cov, (wrong_cov, noise_cov)),
+    ):
+        found, expected = (
+            condition(*single, operator, *noises),
+            condition(*rounded, operator, *noises),
+        )
+        assert found.right.dtype == torch.float64
+        assert torch.equal(found.left, expected.left)
+        assert torch.equal(found.right, expected.right)
+    targets = [theory.target_moments(x[1], operator, noise_cov) for x in (single, rounded)]
+    values = [
+        theory.risk(x[0], operator, target, wrong_cov)
+        for x, target in zip((single, rounded), targets, strict=True)
+    ]
+    assert torch.equal(*values)
 
 
 def test_a_tau_that_was_never_drawn_is_refused() -> None:

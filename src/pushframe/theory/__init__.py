@@ -1,7 +1,7 @@
 """The paper's theory, executable: loss, stationarity, minimisers, worlds with known posteriors."""
 
+from .descent import minimise, negative_share
 from .likelihood import Gaussian, nll, nll_gradients, supervised_nll
-from .minimise import minimise, negative_share
 from .operators import (
     RandomOperator,
     dense,
@@ -10,7 +10,7 @@ from .operators import (
     unseen_means,
     unseen_vars,
 )
-from .risk import (
+from .stationarity import (
     Sides,
     risk,
     sample_moments,

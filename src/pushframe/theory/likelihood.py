@@ -30,6 +30,10 @@ class Gaussian(NamedTuple):
         """The covariance as a matrix, (..., d, d)."""
         return as_matrix(self.cov, self.mean)
 
+    def double(self) -> Gaussian:
+        """The same in float64."""
+        return Gaussian(self.mean.double(), self.cov.double())
+
     @property
     def var(self) -> Tensor:
         """The diagonal of the covariance, (..., d)."""
@@ -55,10 +59,10 @@ def as_matrix(cov: Tensor, vector: Tensor) -> Tensor:
 def factor(belief: Gaussian, operator: Tensor, noise_cov: Tensor) -> Tensor:
     """Cholesky factor of `A Sigma_hat A' + R_hat`, the inverse of the paper's M_hat: (..., q, q).
 
-    operator: (..., q, d); noise_cov: (..., q, q). No gradient flows into the noise: the lemmas
-    hold it fixed.
+    belief, operator (..., q, d): float64; noise_cov: (..., q, q). No gradient flows into the
+    noise: the lemmas hold it fixed.
     """
-    spread = operator @ belief.full.double() @ operator.mT + noise_cov.detach().double()
+    spread = operator @ belief.full @ operator.mT + noise_cov.detach().double()
     lower, failed = torch.linalg.cholesky_ex(spread)
     require(
         not bool(failed.any()),
@@ -78,9 +82,9 @@ def nll(belief: Gaussian, target: Tensor, operator: Tensor, noise_cov: Tensor) -
     target: z, (..., q). operator: A_tau, (..., q, d). noise_cov: R_hat, full or diagonal.
     Returns (...), one number for each target.
     """
-    operator = operator.double()
+    belief, operator = belief.double(), operator.double()
     lower = factor(belief, operator, as_matrix(noise_cov, target))
-    residual = target.double()[..., None] - operator @ belief.mean.double()[..., None]
+    residual = target.double()[..., None] - operator @ belief.mean[..., None]
     whitened = torch.linalg.solve_triangular(lower, residual, upper=False)
     log_det = 2 * lower.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     return whitened.square().sum((-1, -2)) / 2 + log_det / 2
@@ -105,9 +109,9 @@ def nll_gradients(
     with `M = (A cov A' + R_hat)^-1`. The appendix drops the 1/2 and, where the covariance is
     diagonal, the R_hat inside M. Same shapes as `belief`, broadcast over the targets.
     """
-    operator = operator.double()
+    belief, operator = belief.double(), operator.double()
     lower = factor(belief, operator, as_matrix(noise_cov, target))
-    residual = target.double()[..., None] - operator @ belief.mean.double()[..., None]
+    residual = target.double()[..., None] - operator @ belief.mean[..., None]
     pulled = operator.mT @ torch.cholesky_solve(residual, lower)
     seen = operator.mT @ torch.cholesky_solve(operator.expand(*lower.shape[:-1], -1), lower)
     in_cov = (seen - pulled @ pulled.mT) / 2

@@ -34,6 +34,7 @@ class Mixture:
 
         seen: (p,); operator: (p, d); noise_cov: (p, p).
         """
+        seen, operator, noise_cov = seen.double(), operator.double(), noise_cov.double()
         across = self.covs @ operator.mT
         spread = operator @ across + noise_cov
         gain = torch.linalg.solve(spread, across.mT).mT
@@ -63,7 +64,7 @@ class AffineNoise:
     b: float
 
     def var(self, signal: Tensor) -> Tensor:
-        """`a s + b` for every entry. Since g is affine, its mean given v is `var(E[s|v])`."""
+        """`a s + b` for every entry. While s is above zero its mean given v is `var(E[s|v])`."""
         return self.a * signal.clamp(min=0) + self.b
 
     def add(self, signal: Tensor, generator: torch.Generator) -> Tensor:

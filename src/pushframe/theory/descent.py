@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .likelihood import Gaussian
 from .operators import RandomOperator
-from .risk import risk
+from .stationarity import risk
 
 ROUNDS = 3  # a noise that follows the mean settles in two: the mean does not follow the noise
 
@@ -30,11 +30,12 @@ def minimise(
     start: mean (d,), cov (d,) for a diagonal answer, (d, d) for a full one.
     hold_mean: descend in the covariance alone.
     """
-    mean = start.mean.double().clone().requires_grad_(not hold_mean)
+    start = start.double()
+    mean = start.mean.clone().requires_grad_(not hold_mean)
     for _ in range(ROUNDS):
         fixed = noise_cov(operator.matrices @ mean.detach())
         # from the start again: under a noise too large the variance goes to zero and stays there
-        root = _root(start.cov.double()).requires_grad_()
+        root = _root(start.cov).requires_grad_()
         optimiser = torch.optim.LBFGS(
             [x for x in (mean, root) if x.requires_grad],
             max_iter=1000,

@@ -29,7 +29,7 @@ def target_moments(posterior: Gaussian, operator: RandomOperator, noise_cov: Ten
 
     posterior: mean (d,). noise_cov: the true R, (T, q) or (T, q, q). Returns (T, q), (T, q, q).
     """
-    matrices = operator.matrices
+    matrices, posterior = operator.matrices, posterior.double()
     mean = matrices @ posterior.mean
     spread = matrices @ posterior.full @ matrices.mT
     return Gaussian(mean, spread + as_matrix(noise_cov, mean))
@@ -52,7 +52,7 @@ def sample_moments(
     )
     mean, cov = [], []
     for place in range(len(counts)):
-        group = target[tau == place]
+        group = target[tau == place].double()
         mean.append(group.mean(0))
         away = group - mean[-1]
         cov.append(away.mT @ away / len(group))
@@ -66,6 +66,7 @@ def risk(belief: Gaussian, operator: RandomOperator, target: Gaussian, noise_cov
     belief: mean (d,), cov (d, d) or (d,). target: moments for every tau, (T, q) and (T, q, q).
     noise_cov: R_hat, (T, q) or (T, q, q).
     """
+    belief, target = belief.double(), target.double()
     lower = factor(belief, operator.matrices, as_matrix(noise_cov, target.mean))
     residual = (target.mean - operator.matrices @ belief.mean)[..., None]
     square = target.full + residual @ residual.mT  # E[(z - A mean)(z - A mean)']
@@ -81,7 +82,9 @@ def stationarity_mean(
 
     noise_cov: R_hat, (T, q) or (T, q, q). Left less right is the risk's gradient in the mean.
     """
-    seen = operator.expectation(_seen(belief, operator, noise_cov))
+    belief, posterior = belief.double(), posterior.double()
+    weighted = _weighted(belief, operator, noise_cov)
+    seen = operator.expectation(operator.matrices.mT @ weighted)
     return Sides(seen @ belief.mean, seen @ posterior.mean)
 
 
@@ -97,13 +100,15 @@ def stationarity_cov(
     `M^-1 = A E[(u - mean_hat)(u - mean_hat)'] A' + R`, with the *true* noise. Half of left less
     right is the risk's gradient in the covariance.
     """
+    belief, posterior = belief.double(), posterior.double()
     bias = (belief.mean - posterior.mean)[:, None]
     error = Gaussian(belief.mean, posterior.full + bias @ bias.mT)
     spread = target_moments(error, operator, true_noise_cov).cov
-    lower = _lower(belief, operator, noise_cov)
-    pulled = torch.cholesky_solve(operator.matrices, lower)
-    left = operator.expectation(_seen(belief, operator, noise_cov))
-    return Sides(left, operator.expectation(pulled.mT @ spread @ pulled))
+    weighted = _weighted(belief, operator, noise_cov)
+    return Sides(
+        operator.expectation(operator.matrices.mT @ weighted),
+        operator.expectation(weighted.mT @ spread @ weighted),
+    )
 
 
 def stationarity_var(
@@ -118,12 +123,8 @@ def stationarity_var(
     return Sides(both.left.diagonal(), both.right.diagonal())
 
 
-def _lower(belief: Gaussian, operator: RandomOperator, noise_cov: Tensor) -> Tensor:
-    rows = operator.matrices[..., 0]  # one target for each tau, for its shape
-    return factor(belief, operator.matrices, as_matrix(noise_cov, rows))
-
-
-def _seen(belief: Gaussian, operator: RandomOperator, noise_cov: Tensor) -> Tensor:
-    """`A' M_hat A` for every tau, (T, d, d)."""
-    lower = _lower(belief, operator, noise_cov)
-    return operator.matrices.mT @ torch.cholesky_solve(operator.matrices, lower)
+def _weighted(belief: Gaussian, operator: RandomOperator, noise_cov: Tensor) -> Tensor:
+    """`M_hat A_tau` for every tau, (T, q, d)."""
+    matrices = operator.matrices
+    lower = factor(belief, matrices, as_matrix(noise_cov, matrices @ belief.mean))
+    return torch.cholesky_solve(matrices, lower)
