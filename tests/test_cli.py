@@ -46,7 +46,7 @@ def images(tmp_path: Path) -> Path:
 
 def test_help_teaches_by_example() -> None:
     assert "Exit codes: 0 good, 1 checked and not good, 2 wrong use" in run("--help")
-    for command in ("demo", "run", "simulate", "evaluate", "info", "validate"):
+    for command in ("demo", "run", "train", "simulate", "evaluate", "info", "validate"):
         text = run(command, "--help")
         assert f"pushframe {command}" in text
         assert "Examples" in text
@@ -237,6 +237,11 @@ def test_validate_good_bad_and_unreadable(tmp_path: Path, capsys, monkeypatch) -
         (["simulate", "scene:1", "--out", "x", "--preset", "papr"], "preset of paper"),
         (["simulate", "scene:1", "--out", "x", "--scale", "5"], "scale of 2, 3, 4"),
         (["simulate", "scene:1", "--out", "x", "--set", "moton=drift"], "did you mean 'motion'"),
+        (["simulate", "scene:1", "--out", "x", "--set", "white_level=0"], "white_level above 0"),
+        (["simulate", "scene:1", "--out", "x", "--set", "white_level=-3.0"], "white_level above"),
+        (["simulate", "scene:1", "--out", "x", "--set", "noise_std_dn=[18,5]"], "18 to 5"),
+        (["simulate", "scene:1", "--out", "x", "--set", "noise_std_dn=[-1,5]"], "not negative"),
+        (["evaluate", "scene:1", "--out", "x", "--set", "gamma=[1.4,1.2]"], "1.4 to 1.2"),
         (["simulate", "scene:1", "--out", "x", "--format", "zip"], "--format npz"),
         (["simulate", "scene:1", "--out", "x", "--count", "0"], "--count of at least 1"),
         (["evaluate", "scene:1", "--out", "x", "--methods", "bicubi"], "did you mean 'bicubic'"),

@@ -7,7 +7,7 @@ import json
 import pkgutil
 import re
 import shlex
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
@@ -16,12 +16,15 @@ import typer
 import pushframe
 from pushframe import methods, theory
 from pushframe.cli import app
+from pushframe.cli.console import flattened
 from pushframe.simulate import PRESETS, Simulation
+from pushframe.train_config import TrainConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 MODULES = {module.name for module in pkgutil.iter_modules(pushframe.__path__)}
-FILES = r"\.(cff|css|html|jp2|js|json|md|npy|npz|png|py|safetensors|svg|tiff?|toml|txt)$"
+SETTINGS = set(flattened(asdict(TrainConfig())))
+FILES = r"\.(cff|css|html|jp2|js|json|md|npy|npz|png|py|jsonl|safetensors|svg|tiff?|toml|txt)$"
 
 
 def missing_names(text: str) -> list[str]:
@@ -32,6 +35,8 @@ def missing_names(text: str) -> list[str]:
 
 def _exists(name: str) -> bool:
     """Whether the package holds a dotted name; those of other packages are not judged."""
+    if name in SETTINGS:
+        return True
     first, *rest = name.removeprefix("pushframe.").split(".")
     if first in MODULES:
         module = importlib.import_module(f"pushframe.{first}")
@@ -114,6 +119,11 @@ def test_every_setting_of_every_preset_is_documented() -> None:
 def test_every_public_name_of_the_theory_is_documented() -> None:
     text = (ROOT / "docs/theory.md").read_text()
     assert [name for name in theory.__all__ if f"`theory.{name}`" not in text] == []
+
+
+def test_every_setting_of_training_is_documented() -> None:
+    shown = re.findall(r"^\| `([\w.]+)` \|", (ROOT / "docs/training.md").read_text(), re.M)
+    assert set(shown) >= SETTINGS
 
 
 def test_what_is_wrong_is_caught() -> None:

@@ -14,7 +14,7 @@ from .checks import check_scale, require
 from .errors import UsageError
 from .geometry import upscale_georef
 from .methods import BEST, Estimate, Method, find_methods
-from .noise_law import estimate_noise_law
+from .noise_law import with_noise_law
 from .ops import splat
 from .version import __version__
 
@@ -58,28 +58,17 @@ def super_resolve(
     return make_product(named, mean, var, samples, scale, method)
 
 
-def with_noise_law(burst: Burst, scale: int) -> Burst:
-    """The burst with its noise law, estimated from its middle where none is given, and said so."""
-    if burst.noise is not None:
-        return burst
-    starts = [max(0, (size - LARGEST_TILE_PX) // 2) for size in burst.shape]
-    rows, columns = (slice(start, start + LARGEST_TILE_PX) for start in starts)
-    middle = dataclasses.replace(
-        burst, frames=burst.frames[:, rows, columns], valid=burst.valid[:, rows, columns]
-    )
-    law = estimate_noise_law(middle.to("cpu"), scale)
-    said = f"The noise law var = {float(law.a):.4g} * dn + {float(law.b):.4g} was estimated."
-    return dataclasses.replace(burst, noise=law, notes=(*burst.notes, said))
-
-
 def make_product(
     burst: Burst, mean: Tensor, var: Tensor | None, samples: Tensor, scale: int, method: str
 ) -> Product:
     """A product from normalised images (s*H, s*W): `dn = radiance * gain + black`.
 
-    Without an error bar std is NaN.
+    Without an error bar std is NaN, and the product says so.
     """
     gain, black = burst.gain[0], burst.black_level
+    if var is None:
+        said = f"The method {method} has no error bar: std is NaN."
+        burst = dataclasses.replace(burst, notes=(*burst.notes, said))
     std = torch.full_like(mean, torch.nan) if var is None else var.sqrt()
     return Product(
         mean=(mean * gain + black).cpu().numpy(),

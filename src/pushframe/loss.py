@@ -64,6 +64,16 @@ def l1(mean: Tensor, target: Tensor, valid: Tensor) -> Tensor:
     return masked_mean(known(target - mean, valid).abs(), valid)
 
 
+def motion_l1(flow_px: Tensor, true_px: Tensor, noise_var: Tensor) -> Tensor:
+    """`|flow - true flow|`, a frame's weight one over its noise std; (B, N, 2), low-res px.
+
+    noise_var: (B, N, H, W). Frame 0, the reference, has no motion to learn.
+    """
+    weight = 1 / noise_var.mean((-1, -2)).sqrt()
+    weight = (weight / weight.mean(1, keepdim=True))[:, 1:, None]
+    return (weight * (flow_px - true_px)[:, 1:].abs()).mean()
+
+
 def known(error: Tensor, valid: Tensor) -> Tensor:
     """The error, zero where invalid: what is there, NaN even, reaches neither loss nor gradient."""
     return error.masked_fill(~valid.bool(), 0)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .checks import counted
 from .errors import MissingPackageError
 from .io import atomic_path
 
@@ -31,7 +32,8 @@ def coverage_png(evaluation: Mapping[str, Any], path: Path) -> None:
     shown = {k: v for k, v in evaluation["methods"].items() if v["all"]["coverage"]}
     for index, (name, figures) in enumerate(shown.items()):
         color = f"C{index}"
-        label = f"{name} (CE {figures['all']['calibration_error']:.3f})"
+        brief = "/".join(Path(name).with_suffix("").parts[-2:])[-32:]  # weights go by their path
+        label = f"{brief} (CE {figures['all']['calibration_error']:.3f})"
         axes.plot(levels, figures["all"]["coverage"], color=color, label=label)
         for row in figures["subgrids"]:
             for cell in row:
@@ -45,8 +47,8 @@ def coverage_png(evaluation: Mapping[str, Any], path: Path) -> None:
         xlim=(0, 1),
         ylim=(0, 1),
         aspect="equal",
-        title=f"{evaluation['bursts']} bursts, {evaluation['frames']} frames, "
-        f"{evaluation['motion']} motion",
+        title=f"{counted(evaluation['bursts'], 'burst')}, "
+        f"{counted(evaluation['frames'], 'frame')}, {evaluation['motion']} motion",
     )
     axes.legend(loc="upper left", frameon=False)
     with atomic_path(path) as temporary:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import typer
 
 from ..errors import UsageError
 from ..infer import super_resolve
-from ..io import read_burst, write_product
+from ..io import check_files, read_burst, write_product
 from ..methods import BEST, METHODS
 from .console import JSON_OPTION, check_device, note, out, print_json, progress
 
@@ -16,7 +17,7 @@ from .console import JSON_OPTION, check_device, note, out, print_json, progress
 def command(
     burst: Path = typer.Argument(..., help="An .npz, a folder of TIFF frames, or a TIFF stack."),
     to: Path = typer.Option(..., "--out", "-o", help="The product: .tif (GeoTIFF) or .npz."),
-    method: str = typer.Option(BEST, help=f"One of {', '.join(METHODS)}."),
+    method: str = typer.Option(BEST, help=f"One of {', '.join(METHODS)}, or weights."),
     scale: int = typer.Option(2, help="Zoom, 2-4."),
     device: str = typer.Option("cpu", help="cpu or cuda."),
     as_json: bool = JSON_OPTION,
@@ -35,6 +36,7 @@ def command(
         raise UsageError(f"expected --out of .tif or .npz, got {to}: change the suffix")
     if to.resolve() == burst.resolve():
         raise UsageError(f"expected --out other than the burst, got {to}: choose another name")
+    check_files([to])
     check_device(device)
     frames = read_burst(burst).to(device)
     with progress("super-resolving", None) as (bar, task):
@@ -50,4 +52,5 @@ def command(
         return
     if product.provenance["notes"]:
         note(product.provenance["notes"])
-    out.print(f"{to}: {height}x{width}, mean, std and samples, by {method}", highlight=False)
+    bands = "mean, std and samples" if np.isfinite(product.std).any() else "mean and samples alone"
+    out.print(f"{to}: {height}x{width}, {bands}, by {method}", highlight=False)

@@ -1,0 +1,59 @@
+"""The training step: a paraphrase of the paper, on one screen."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .burst import Burst, NoiseLaw
+from .checks import require
+from .data import Batch
+from .errors import UsageError
+from .geometry import random_tau, subsample
+from .loss import l1, motion_l1, mse, self_supervised_nll, supervised_nll
+from .model import Motion, Network, find_motion
+from .noise import frame_noise_var
+from .train_config import LossConfig, TrainConfig
+
+
+def batch_loss(network: Network, batch: Batch, config: TrainConfig) -> Tensor:
+    """The loss of one shard of a batch."""
+    burst, motion = find_motion(network, batch.burst, config.motion, batch.flow_px)
+    if config.loss.kind == "motion":
+        return motion_l1(motion.flow_px, _known(batch.flow_px), frame_noise_var(burst))
+    if config.loss.kind == "supervised":
+        return supervised_nll(network(burst, motion), _known(batch.truth))
+    tau = random_tau(len(burst.frames), network.scale, batch.generator)
+    return reference_loss(network, burst, motion, tau, config.loss)
+
+
+def reference_loss(
+    network: Network, burst: Burst, motion: Motion, tau: Tensor, loss: LossConfig
+) -> Tensor:
+    """How badly the reference is predicted from the other frames, under the grid shift tau."""
+    inputs, target = burst.split_reference()  # v_1 leaves the input here and nowhere else
+    posterior = network(inputs, motion.without_reference().shifted(tau, network.scale))
+    reference, valid = target.frames[:, 0], target.valid[:, 0]
+    if loss.kind in ("mse", "l1"):
+        distance = mse if loss.kind == "mse" else l1
+        return distance(subsample(posterior.mean, network.scale, tau), reference, valid)
+    noise = _law(burst.noise, loss.noise_corrected)
+    return self_supervised_nll(posterior, reference, valid, tau, noise, target.gain, loss.detail)
+
+
+def _known(truth: Tensor | None) -> Tensor:
+    """What only a simulator knows."""
+    require(
+        truth is not None,
+        "bursts with truth for supervised training",
+        "bursts alone",
+        'use loss.kind = "self_supervised"',
+        UsageError,
+    )
+    assert truth is not None
+    return truth
+
+
+def _law(noise: NoiseLaw | None, corrected: bool) -> NoiseLaw:
+    assert noise is not None  # every stream states one, or estimates it
+    return noise if corrected else noise.map(torch.zeros_like)
