@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from training import config, settings, write_images
+from training import config, loss_curve, settings, write_images
 
 from pushframe import checkpoint
 from pushframe.checkpoint import NAME, read_state
@@ -92,6 +92,14 @@ def test_parts_of_a_run_are_the_run(images: Path, tmp_path: Path) -> None:
         steps.append(state.progress.step)
     assert steps == list(range(1, 9))
     assert same(whole, parts)
+
+
+def test_the_loss_curve_is_the_golden_one(tmp_path: Path) -> None:
+    """A refactor shows the same losses; `python tests/training.py golden` writes them anew."""
+    text = (PROGRAM.parent / "golden" / "hdr_dsp_losses.txt").read_text()
+    golden = [float(line) for line in text.split()]
+    assert len(golden) == 20
+    assert loss_curve(tmp_path) == pytest.approx(golden, abs=2e-3)
 
 
 def test_another_seed_is_another_run(images: Path, tmp_path: Path) -> None:
