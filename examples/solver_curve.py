@@ -2,12 +2,13 @@
 
     for n in 3 4 5 6 8 10 12 15 20; do
       pushframe evaluate ../shared/data/hr/test --methods bicubic,shift_and_add,map,solver \\
-        --frames $n --device cuda --out out/est$n
+        --frames $n --out out/est$n
     done
     python examples/solver_curve.py --evaluations out --out docs/images/solver_curve.png \\
       --summary benchmarks/results/solver_curve.json
 
-Reads `evaluation.json` of every subfolder `est*`. Needs `pip install 'pushframe[report]'`.
+Reads `evaluation.json` of every subfolder `est*`. PSNR, gain and motion are image-balanced, with
+their 90 % intervals; the errors on the right are pooled. Needs `pip install 'pushframe[report]'`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ FIGURES = (
     "mean_z2",
     "sharpness",
 )
+BALANCED = ("psnr_db", "calibration_error_per_burst", "flow_rmse_px_per_burst")
+KINDS = ("image_balanced", "interval_90")
 
 
 def predicted_rms(std_bins: list[dict] | None) -> float | None:
@@ -57,42 +60,66 @@ def summarise(folder: Path) -> dict:
         rows[str(evaluation["frames"])] = {
             name: {key: method["all"][key] for key in FIGURES}
             | {"predicted_rms": predicted_rms(method["all"]["std_bins"])}
+            | {kind: {key: method["all"][kind][key] for key in BALANCED} for kind in KINDS}
+            | {"gain_db": gain(evaluation, name)}
             for name, method in evaluation["methods"].items()
         }
-    about = {key: found[0][key] for key in ("version", "bursts", "scale", "border_hpx", "motion")}
+    keys = ("version", "bursts", "images", "scale", "border_hpx", "motion", "bootstrap")
+    about = {key: found[0][key] for key in keys}
     return {"example": "solver_curve", **about, "simulation": settings[0], "frames": rows}
 
 
+def gain(evaluation: dict, method: str) -> dict | None:
+    """PSNR of a method over `map` on the same bursts, with its interval; None for `map` itself."""
+    paired = evaluation["paired"]
+    if paired["against"] != "map" or method == "map":
+        return None
+    return {"mean": paired["psnr_db"][method], "interval_90": paired["interval_90"][method]}
+
+
 def curve(summary: dict, method: str, key: str) -> tuple[list[int], list[float]]:
-    """Frames and figures of a method, where it has one."""
+    """Frames and pooled figures of a method, where it has one."""
     pairs = [(int(n), row[method][key]) for n, row in summary["frames"].items()]
     return [n for n, value in pairs if value is not None], [v for _, v in pairs if v is not None]
 
 
-def draw(summary: dict, path: Path) -> None:
-    """PSNR; rms error of the motion; the error that the bars announce beside the real one."""
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4.3), facecolor="white")
-    for method, colour in COLOURS.items():
-        counts, psnr = curve(summary, method, "psnr_db")
-        left.plot(counts, psnr, "o-", color=colour, markersize=4)
-        left.annotate(
-            method, (counts[-1], psnr[-1]), (5, -3), textcoords="offset points", color=colour
-        )
-    for method, label in (("map", "Lucas-Kanade"), ("solver", "solver")):
-        counts, flow = curve(summary, method, "flow_rmse_px")
-        middle.plot(counts, flow, "o-", color=COLOURS[method], markersize=4)
-        middle.annotate(
-            label,
-            (counts[-1], flow[-1]),
-            (0, 8),
-            textcoords="offset points",
-            color=COLOURS[method],
-            ha="right",
-        )
+def band(summary: dict, method: str, key: str) -> tuple[list[int], list[float], list, list]:
+    """Frames, image-balanced means of a method, and the bounds of their intervals."""
+    counts = [int(n) for n in summary["frames"]]
+    rows = [row[method] for row in summary["frames"].values()]
+    if key == "gain_db":
+        means = [row[key]["mean"] for row in rows]
+        bounds = [row[key]["interval_90"] for row in rows]
+    else:
+        means = [row["image_balanced"][key] for row in rows]
+        bounds = [row["interval_90"][key] for row in rows]
+    # a single burst has no interval
+    low, high = zip(*(b or (m, m) for b, m in zip(bounds, means, strict=True)), strict=True)
+    return counts, means, list(low), list(high)
+
+
+def draw_band(axis, summary: dict, method: str, key: str, label: str, offset: tuple) -> None:
+    """One method: its image-balanced means, and the 90 % interval as a band."""
+    counts, means, low, high = band(summary, method, key)
+    colour = COLOURS[method]
+    axis.fill_between(counts, low, high, color=colour, alpha=0.15, linewidth=0)
+    axis.plot(counts, means, "o-", color=colour, markersize=4)
+    axis.annotate(
+        label,
+        (counts[-1], means[-1]),
+        offset,
+        textcoords="offset points",
+        color=colour,
+        ha="left" if offset[0] > 0 else "right",
+    )
+
+
+def draw_errors(axis, summary: dict) -> None:
+    """The rms error that the bars of the solver state, beside the measured one."""
     white_dn = summary["simulation"]["white_level"]
     counts, actual = curve(summary, "solver", "rmse")
     _, stated = curve(summary, "solver", "predicted_rms")
-    right.plot(
+    axis.plot(
         counts,
         [white_dn * x for x in stated],
         "s",
@@ -101,7 +128,7 @@ def draw(summary: dict, path: Path) -> None:
         markerfacecolor="none",
         label="stated by the error bars",
     )
-    right.plot(
+    axis.plot(
         counts,
         [white_dn * x for x in actual],
         "o-",
@@ -109,9 +136,27 @@ def draw(summary: dict, path: Path) -> None:
         markersize=4,
         label="measured against the truth",
     )
-    right.legend(frameon=False, loc="lower left", borderaxespad=0.1)
-    right.set_ylim(bottom=2.5)
-    titles = {left: "PSNR, dB", middle: "Motion, px rms", right: "Error of the solver, DN rms"}
+    axis.legend(frameon=False, loc="lower left", borderaxespad=0.1)
+    axis.set_ylim(bottom=2.5)
+
+
+def draw(summary: dict, path: Path) -> None:
+    """PSNR; gain over `map`; error of the motion; stated beside measured error."""
+    figure, (left, over, middle, right) = plt.subplots(1, 4, figsize=(16, 4.3), facecolor="white")
+    for method in COLOURS:
+        draw_band(left, summary, method, "psnr_db", method, (5, -3))
+    draw_band(over, summary, "solver", "gain_db", "", (5, -3))
+    over.axhline(0, color="0.6", linewidth=1, linestyle="--")
+    for method, label in (("map", "Lucas-Kanade"), ("solver", "solver")):
+        draw_band(middle, summary, method, "flow_rmse_px_per_burst", label, (0, 8))
+    draw_errors(right, summary)
+    counts = [int(n) for n in summary["frames"]]
+    titles = {
+        left: "PSNR, dB",
+        over: "PSNR of solver over map, dB",
+        middle: "Motion, px rms",
+        right: "Error of the solver, DN rms",
+    }
     for axis, title in titles.items():
         axis.set_title(title, loc="left", fontweight="bold")
         axis.set_xlabel("frames")
@@ -120,9 +165,8 @@ def draw(summary: dict, path: Path) -> None:
         axis.xaxis.set_minor_locator(NullLocator())
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-    left.set_xlim(right=counts[-1] * 2.1)
+    left.set_xlim(right=counts[-1] * 2.4)
     middle.set_yscale("log")
-    middle.set_ylim(0.001, 0.03)
     right.set_yscale("log")
     for axis, ticks in ((middle, (0.001, 0.002, 0.005, 0.01, 0.02)), (right, (3, 5, 10, 20, 50))):
         axis.set_yticks(ticks)

@@ -86,6 +86,7 @@ NPZ = {
     "exposure infinite": ({"exposure": [1.0, np.inf, 2.0]}, ["frame 1", "got inf"]),
     "exposure text": ({"exposure": ["a", "b", "c"]}, ["exposure", "numbers"]),
     "white zero": ({"white_level": 0.0}, ["white_level"]),
+    "white negative": ({"white_level": -3400.0}, ["white_level above zero", "-3400"]),
     "white infinite": ({"white_level": np.inf}, ["white_level", "finite"]),
     "white of each frame": ({"white_level": [1.0, 2.0, 3.0]}, ["one number", "got 3"]),
     "white not to be guessed": ({"white_level": None, "black_level": 9e3}, ["black_level"]),
@@ -95,7 +96,7 @@ NPZ = {
     "noise negative": ({"noise_a": -0.1, "noise_b": 9.0}, ["noise_a"]),
     "noise zero": ({"noise_a": 0.0, "noise_b": 0.0}, ["noise law above zero"]),
     "mask of another size": ({"valid": np.ones((3, 4, 4), bool)}, ["valid", "(3, 4, 4)"]),
-    "mask of floats": ({"valid": np.ones((3, 20, 24))}, ["valid", "float64"]),
+    "mask of floats": ({"valid": np.ones((3, 20, 24))}, ["booleans", "0 and 1", "float64"]),
     "mask leaves nothing": ({"valid": np.zeros((20, 24), bool)}, ["frame 0", "masked"]),
     "reference beyond": ({"reference": 3}, ["reference", "0 to 2", "got 3"]),
     "reference negative": ({"reference": -1}, ["reference", "got -1"]),
@@ -116,11 +117,12 @@ def test_npz_contents(tmp_path, case):
 
 
 TRUTH = {
-    "absent": ({}, ["truth", "read_burst"]),
+    "absent": ({}, ["truth", "`pushframe run`"]),
     "not a multiple": ({"truth": raw((41, 48))}, ["41x48", "20x24"]),
     "scale 1": ({"truth": raw((20, 24))}, ["2, 3, 4 times", "1 times"]),
     "three dimensions": ({"truth": raw((1, 40, 48))}, ["(1, 40, 48)"]),
     "flow": ({"truth": raw((40, 48)), "flow_px": np.zeros((2, 2))}, ["flow_px", "(2, 2)"]),
+    "truth NaN": ({"truth": np.full((40, 48), np.nan)}, ["finite truth"]),
     "flow NaN": ({"truth": raw((40, 48)), "flow_px": np.full((3, 2), np.nan)}, ["finite flow_px"]),
 }  # fmt: skip
 
@@ -137,10 +139,10 @@ def pickled(path):
 
 
 NPZ_BYTES = {
-    "empty": (lambda path: path.write_bytes(b""), ["truncated"]),
-    "text": (lambda path: path.write_text("frames = 3"), ["not one"]),
+    "empty": (lambda path: path.write_bytes(b""), ["a burst", "damaged or truncated"]),
+    "text": (lambda path: path.write_text("frames = 3"), ["another kind"]),
     "half": (lambda path: (np.savez(path, **GOOD), truncate(path, 0.5)), ["truncated"]),
-    "an .npy": (lambda path: save_npy_as(path), ["not one"]),
+    "an .npy": (lambda path: save_npy_as(path), ["another kind"]),
     "objects": (pickled, ["allow_pickle=False"]),
     "a zip of text": (lambda path: shutil.move(zip_of_text(path), path), ["'frames'"]),
 }
@@ -259,6 +261,9 @@ FOLDER = {
     "no TOML": (FileError, [toml("exposure = [1, 1")], ["burst.toml", "TOML"]),
     "no UTF-8": (FileError, [lambda folder: (folder / "burst.toml").write_bytes(b"\xff\xfe")],
                  ["burst.toml"]),
+    "white zero": (BurstError, [also("white_level = 0")], ["white_level above zero", "got 0"]),
+    "white negative": (BurstError, [also("white_level = -1.0")], ["white_level above zero"]),
+    "noise negative": (BurstError, [also("noise_a = 0.1\nnoise_b = -1.0")], ["noise_b"]),
     "reference name": (BurstError, [also('reference = "d.tif"')],
                        ["reference", "d.tif", "a.tif, b.tif"]),
     "reference index": (BurstError, [also("reference = 3")],

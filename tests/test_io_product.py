@@ -70,6 +70,24 @@ def test_round_trip_is_exact(tmp_path, name, shape):
     assert [entry.name for entry in (tmp_path / name).parent.iterdir()] == [(tmp_path / name).name]
 
 
+def test_viewers_show_the_provenance_at_once(tmp_path):
+    """In the TIFF's own tags and in GDAL's default metadata, not in our namespace alone."""
+    tifffile = pytest.importorskip("tifffile")
+    facts = {**PROVENANCE, "software": "pushframe 9.9", "method": "solver"}
+    write_product(product(provenance=facts), tmp_path / "p.tif")
+    with tifffile.TiffFile(tmp_path / "p.tif") as source:
+        tags = source.pages.first.tags
+        assert tags["Software"].value == "pushframe 9.9"
+        assert tags["ImageDescription"].value.startswith("Image super-resolved 2 times by solver")
+    with rasterio.open(tmp_path / "p.tif") as source:
+        shown = source.tags()
+        assert shown["TIFFTAG_SOFTWARE"] == "pushframe 9.9"
+        assert shown["PUSHFRAME_METHOD"] == "solver"
+        assert shown["PUSHFRAME_NOTE"] == PROVENANCE["note"]
+        assert "method" not in shown  # what is read back is elsewhere
+    assert dict(read_product(tmp_path / "p.tif").provenance) == facts
+
+
 def test_nothing_is_invented_without_georeference(tmp_path):
     for name in ("p.tif", "p.npz"):
         write_product(product(georef=None, provenance={}), tmp_path / name)

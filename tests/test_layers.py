@@ -17,7 +17,7 @@ ROOT = Path(pushframe.__file__).parent
 RANKS = [
     ["errors", "version"],
     ["checks"],
-    ["burst", "config"],
+    ["burst", "config", "bootstrap"],
     ["geometry", "filters", "scenes", "linear"],
     ["noise", "forward"],
     ["spectral", "prior"],

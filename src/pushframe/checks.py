@@ -18,6 +18,11 @@ def require(
         raise error(f"expected {expected}, got {got}: {do}")
 
 
+def counted(count: object, noun: str) -> str:
+    """A number with its noun: 1 frame, 15 frames."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def check_scale(scale: int) -> int:
     """The zoom factor: an integer from 2 to 4."""
     require(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from .bootstrap import DRAWS, SEED, balanced_mean, interval_90
 from .burst import Simulated, stack
 from .checks import require
 from .errors import UsageError
-from .methods import Estimate, find_methods
+from .io.guard import naming
+from .methods import Estimate, Method, find_methods
 from .metrics import LEVELS, Metrics
+from .noise_law import with_noise_law
 
 SCHEMA = "pushframe-evaluation/1"
+PAIRED_WITH = "map"
 
 
 class Case(NamedTuple):
@@ -33,6 +39,17 @@ class Evaluation:
         self.scales: set[int] = set()
         self.counts: set[int] = set()
         self.bursts = 0
+        self.notes: list[str] = []
+
+    def with_noise_law(self, case: Case) -> Case:
+        """The case with a noise law, estimated where its burst has none, as `run` does."""
+        made = case.simulated
+        if made.burst.noise is not None:
+            return case
+        with naming(Path(case.group)):
+            burst = with_noise_law(made.burst, made.scale)
+        self.notes.append(f"{case.group}: {burst.notes[-1]}")
+        return Case(case.group, dataclasses.replace(made, burst=burst))
 
     def update(self, cases: Sequence[Case], estimates: Mapping[str, Estimate]) -> None:
         """Add what each method made of a batch of cases of one shape."""
@@ -67,12 +84,29 @@ class Evaluation:
         return {
             "schema": SCHEMA,
             "bursts": self.bursts,
+            "images": len(set(next(iter(self.sums.values())).groups)),
             "frames": counts[0] if len(counts) == 1 else counts,
             "scale": next(iter(self.scales)),
             "border_hpx": self.border_hpx,
             "motion": "true" if self.true_motion else "estimated",
             "levels": list(LEVELS),
+            "bootstrap": {"draws": DRAWS, "seed": SEED},
             "methods": {name: metrics.compute() for name, metrics in self.sums.items()},
+            "paired": self._paired(),
+            "notes": self.notes,
+        }
+
+    def _paired(self) -> dict[str, object]:
+        """PSNR of each method less that of `map` (or the first) on the same burst."""
+        base = PAIRED_WITH if PAIRED_WITH in self.sums else next(iter(self.sums))
+        images, reached = self.sums[base].groups, self.sums[base].psnr_db()
+        gains = {
+            name: metrics.psnr_db() - reached for name, metrics in self.sums.items() if name != base
+        }
+        return {
+            "against": base,
+            "psnr_db": {name: balanced_mean(gain, images) for name, gain in gains.items()},
+            "interval_90": {name: interval_90(gain, images) for name, gain in gains.items()},
         }
 
 
@@ -92,16 +126,13 @@ def evaluate(
     """
     chosen = find_methods(methods)
     evaluation = Evaluation(border_hpx, true_motion)
+    if any(method.weighs_noise for method in chosen.values()):
+        cases = map(evaluation.with_noise_law, cases)
     for group in _batches(cases, batch):
         burst = stack([case.simulated.burst for case in group]).to(device)
         flow_px = _stacked_flow(group, burst.frames) if true_motion else None
-        require(
-            not true_motion or flow_px is not None,
-            "bursts with their true motion",
-            f"{group[0].group} without flow_px",
-            "use estimated motion",
-            UsageError,
-        )
+        if true_motion:
+            _check_flow(flow_px, group[0].group, chosen)
         estimates = {
             name: method.run(burst, group[0].simulated.scale, flow_px)
             for name, method in chosen.items()
@@ -109,6 +140,25 @@ def evaluate(
         evaluation.update(group, estimates)
         on_batch(len(group))
     return evaluation.compute()
+
+
+def _check_flow(flow_px: Tensor | None, name: str, chosen: Mapping[str, Method]) -> None:
+    """The true motion is known, and each method takes it."""
+    require(
+        flow_px is not None,
+        "bursts with their true motion",
+        f"{name} without flow_px",
+        "evaluate with estimated motion",
+        UsageError,
+    )
+    narrow = [name for name, method in chosen.items() if not method.any_flow]
+    require(
+        not narrow or flow_px is None or flow_px.ndim == 3,
+        f"translations, one a frame, as true motion for {', '.join(narrow)}",
+        f"a flow for every pixel in {name}",
+        "evaluate with estimated motion, or other methods",
+        UsageError,
+    )
 
 
 def _stacked_flow(cases: Sequence[Case], like: Tensor) -> Tensor | None:

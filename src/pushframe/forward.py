@@ -8,15 +8,20 @@ beyond the reference's field on every side; beyond the canvas its edge values ar
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .geometry import flow_field, pixel_grid
 
 HALF_WIDTH = 12
 KAISER_BETA = 8.0
+FINE_TAPS = 6  # of the short kernel that reads an image of half the pixel size
+FINE_BETA = 13.2  # least error for what the long kernel passes, up to 0.307 cycles a fine px
+FINE_REACH = 36  # fine px, beyond which the first stage's filter has died away
 
 
 class ForwardModel(Protocol):
@@ -55,10 +60,7 @@ def sinc_taps(fraction: Tensor) -> Tensor:
     """
     tap = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=fraction.device)
     distance = fraction[..., None] - tap.to(fraction)
-    window = torch.special.i0(
-        KAISER_BETA * (1 - (distance / HALF_WIDTH) ** 2).clamp(min=1e-12).sqrt()
-    ) / torch.special.i0(torch.tensor(KAISER_BETA, dtype=fraction.dtype))
-    taps = torch.sinc(distance) * window
+    taps = torch.sinc(distance) * _kaiser(distance / HALF_WIDTH, KAISER_BETA)
     return taps / taps.sum(-1, keepdim=True)
 
 
@@ -96,9 +98,9 @@ class Translations:
         return matrix, (centre >= 0) & (centre <= canvas - 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        # one product for all frames' columns, then a small one a frame
-        right = image @ self.columns.flatten(1, 2).mT
-        return self.rows @ right.unflatten(2, self.columns.shape[1:3]).permute(0, 2, 1, 3)
+        # one product for all frames' rows, then a small one a frame
+        left = self.rows.flatten(1, 2) @ image
+        return left.unflatten(1, self.rows.shape[1:3]) @ self.columns.mT
 
     def adjoint(self, frames: Tensor) -> Tensor:
         # summing over frames inside the product saves a (B, N, h, w) intermediate
@@ -106,44 +108,112 @@ class Translations:
         return self.rows.flatten(1, 2).mT @ left
 
 
+
+
 class Flows:
-    """A flow for every pixel: 24 x 24 taps gathered row by row."""
+    """A flow for every pixel, in two stages.
+
+    The image is first brought to half its pixel size, where it is smooth enough for a kernel of
+    6 x 6 taps to read it anywhere; a filter in the first stage makes up for what that kernel
+    blurs. Together they are the 24 x 24 taps of `sinc_taps` to 4e-5 of an image of white noise, at
+    a sixteenth of the work, and exactly for a constant.
+    """
 
     def __init__(self, flow_px: Tensor, shape: tuple[int, int], scale: int, pad: int) -> None:
-        self.size = canvas_shape(shape, scale, pad)
+        size = canvas_shape(shape, scale, pad)
         whole, fraction = split_position(scale * flow_field(flow_px, shape))
-        grid = pixel_grid(shape, flow_px).long() * scale + pad
-        self.centre = (whole + grid).unbind(2)  # (y, x), each (B, N, H, W)
-        self.fraction = fraction.unbind(2)
-        self.inside = ((self.centre[0] >= 0) & (self.centre[0] < self.size[0])) & (
-            (self.centre[1] >= 0) & (self.centre[1] < self.size[1])
-        )
+        centre = whole + pixel_grid(shape, flow_px).long() * scale + pad
+        limit = torch.tensor(size, device=centre.device)[:, None, None]
+        self.inside = ((centre >= 0) & (centre < limit)).all(2)
+        half, fraction = split_position(2 * fraction)
+        # the fine image begins FINE_TAPS / 2 of its pixels before the canvas
+        first = (2 * centre + half).clamp(min=0).minimum(2 * limit - 1) + 1
+        self.shape = tuple(2 * length + FINE_TAPS for length in size)
+        batch = torch.arange(len(first), device=first.device)[:, None] * self.shape[0]
+        self.row = first[:, :, 0].flatten(1) + batch  # (B, N*H*W), of all batches' fine images
+        self.column = first[:, :, 1].flatten(1)
+        weight = _fine_taps(fraction, (first - 1) % 2)
+        self.weight_y, self.weight_x = weight.flatten(3, 4).transpose(1, 2).flatten(2, 3).unbind(1)
 
     def _rows(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each of 24 rows of taps: flat indices and weights, (B, N*H*W*24).
-
-        One at a time: all of them together would be as large as 576 bursts.
-        """
-        tap = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=self.centre[0].device)
-        weight_y, weight_x = (sinc_taps(part) for part in self.fraction)
-        column = (self.centre[1][..., None] + tap).clamp(0, self.size[1] - 1)
-        for j in range(len(tap)):
-            row = (self.centre[0] + tap[j]).clamp(0, self.size[0] - 1)
-            index = row[..., None] * self.size[1] + column
-            yield index.flatten(1), (weight_y[..., j, None] * weight_x).flatten(1)
+        """For each of the 6 rows of taps: flat index of its first and weights (B*N*H*W[, 6])."""
+        for j in range(FINE_TAPS):
+            index = (self.row + j) * self.shape[1] + self.column
+            yield index.flatten(), (self.weight_y[..., j, None] * self.weight_x).flatten(0, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        flat, shape = image.flatten(1), self.inside.shape
-        taps = 2 * HALF_WIDTH
-        return sum(
-            (flat.gather(1, index) * weight).view(*shape, taps).sum(-1)
-            for index, weight in self._rows()
-        )  # type: ignore[return-value]
+        fine = _refine(_refine(image).mT).mT.contiguous()
+        windows = fine.flatten().unfold(0, FINE_TAPS, 1)
+        total = sum((windows[index] * weight).sum(-1) for index, weight in self._rows())
+        return total.view(self.inside.shape)  # type: ignore[union-attr]
 
     def adjoint(self, frames: Tensor) -> Tensor:
-        flat = frames.new_zeros(frames.shape[0], self.size[0] * self.size[1])
-        taps = 2 * HALF_WIDTH
-        spread = frames[..., None].expand(*frames.shape, taps).flatten(1)
+        fine = frames.new_zeros(len(frames) * self.shape[0] * self.shape[1])
+        tap = torch.arange(FINE_TAPS, device=frames.device)
         for index, weight in self._rows():
-            flat = flat.scatter_add(1, index, weight * spread)
-        return flat.unflatten(1, self.size)
+            spread = (frames.flatten()[:, None] * weight).flatten()
+            fine = fine.scatter_add(0, (index[:, None] + tap).flatten(), spread)
+        return _refine_adjoint(_refine_adjoint(fine.view(-1, *self.shape).mT).mT)
+
+
+@cache
+def _fine_filter() -> Tensor:
+    """What one pixel becomes on the fine image: the sinc kernel at half-pixel steps, unblurred.
+
+    (2 L + 1,) float64, centred; divided in Fourier space by the response of the short kernel.
+    """
+    size = 512
+    step = torch.arange(-size // 2, size // 2, dtype=torch.float64)
+    kernel = torch.sinc(step / 2) * _kaiser(step / (2 * HALF_WIDTH), KAISER_BETA)
+    place = torch.linspace(-1, 1, 20001, dtype=torch.float64) * FINE_TAPS / 2
+    waves = torch.cos(2 * torch.pi * torch.fft.fftfreq(size, dtype=torch.float64)[:, None] * place)
+    blur = waves @ _kaiser(2 * place / FINE_TAPS, FINE_BETA) * (place[1] - place[0])
+    response = torch.fft.fft(torch.fft.ifftshift(kernel)).real
+    sharpened = torch.fft.fftshift(torch.fft.ifft(response / blur).real)
+    return sharpened[size // 2 - FINE_REACH : size // 2 + FINE_REACH + 1]
+
+
+def _refine(image: Tensor) -> Tensor:
+    """The rows of (B, h, w) at half the pixel size, edge values repeated, (B, h, 2w + 6)."""
+    around = FINE_REACH // 2 + 2  # with which the fine rows begin one too early and end one late
+    flat = F.pad(image.flatten(0, 1)[:, None], (around, around), mode="replicate")
+    length = 2 * image.shape[-1] + FINE_TAPS
+    fine = F.conv1d(flat, _phases(image)).transpose(1, 2).flatten(1)
+    return fine[:, 1 : 1 + length].unflatten(0, image.shape[:2])
+
+
+def _refine_adjoint(fine: Tensor) -> Tensor:
+    """The transpose of `_refine`."""
+    around = FINE_REACH // 2 + 2  # with which the fine rows begin one too early and end one late
+    padded = F.pad(fine.flatten(0, 1), (1, 1)).unflatten(1, (-1, 2)).transpose(1, 2)
+    wide = F.conv_transpose1d(padded, _phases(fine))[:, 0]
+    image = wide[:, around:-around].clone()
+    image[:, 0] += wide[:, :around].sum(1)
+    image[:, -1] += wide[:, -around:].sum(1)
+    return image.unflatten(0, fine.shape[:2])
+
+
+def _phases(like: Tensor) -> Tensor:
+    """The fine filter's taps for fine pixels on and between those of the image, (2, 1, 37)."""
+    taps = F.pad(_fine_filter(), (0, 1)).unflatten(0, (-1, 2)).flip(0)
+    return taps.T[:, None].to(like)
+
+
+def _fine_taps(fraction: Tensor, odd: Tensor) -> Tensor:
+    """The 6 weights that read the fine image `fraction` of its pixel after tap 2, (..., 6).
+
+    odd: where tap 2 lies between pixels of the canvas. A constant is read without error.
+    """
+    tap = torch.arange(FINE_TAPS, device=fraction.device).to(fraction) - (FINE_TAPS // 2 - 1)
+    weight = _kaiser(2 * (fraction[..., None] - tap) / FINE_TAPS, FINE_BETA)
+    filters = _fine_filter().to(fraction)
+    even_sum, odd_sum = filters[FINE_REACH % 2 :: 2].sum(), filters[1 - FINE_REACH % 2 :: 2].sum()
+    at_even = (tap.long() + odd[..., None]) % 2 == 0
+    return weight / (weight * torch.where(at_even, even_sum, odd_sum)).sum(-1, keepdim=True)
+
+
+def _kaiser(place: Tensor, beta: float) -> Tensor:
+    """The Kaiser window, for places from -1 to 1; nothing beyond."""
+    height = torch.special.i0(beta * (1 - place**2).clamp(min=1e-12).sqrt())
+    peak = torch.special.i0(torch.tensor(beta, dtype=place.dtype))
+    return torch.where(place.abs() <= 1, height / peak, 0)

@@ -6,6 +6,8 @@ prior, on a canvas that reaches a little beyond the frames.
 
 from __future__ import annotations
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,6 +20,8 @@ from .prior import radial_basis, spectrum_at
 from .spectral import AliasBlocks, image_frequencies, to_folded, to_image, transfer
 
 CANVAS_PAD_PX = 4  # low-res px: room for shifted frames; the kernel's tails end there
+
+NODES = 4  # along each axis, where a flow is looked at to stand for its surroundings
 
 
 def weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
@@ -35,22 +39,37 @@ class GaussianProblem:
 
     def __init__(self, flow_px: Tensor, precision: Tensor, knots: Tensor, scale: int) -> None:
         shape = (precision.shape[-2], precision.shape[-1])
-        self.pad, self.scale, self.flow_px = scale * CANVAS_PAD_PX, scale, flow_px
+        self.pad, self.scale = scale * CANVAS_PAD_PX, scale
+        self.flow_px, self.knots = flow_px, knots
         self.canvas = canvas_shape(shape, scale, self.pad)
         self.model = forward_model(flow_px, shape, scale, self.pad)
-        self.precision = precision * self.model.inside
         rows = torch.fft.fftfreq(self.canvas[0], device=knots.device)
         columns = torch.fft.rfftfreq(self.canvas[1], device=knots.device)
         self.prior = spectrum_at(knots, radial_basis(rows[:, None], columns))
         lattice = (self.canvas[0] // scale, self.canvas[1] // scale)
         folded = radial_basis(*image_frequencies(lattice, scale, knots))
-        shift_px = flow_px if flow_px.ndim == 3 else flow_px.mean((-1, -2))
-        area = self.model.inside.to(precision).mean((-1, -2)) * (shape[0] * shape[1])
+        self.folded_prior = spectrum_at(knots, folded)
+        shift_px, self.share = _typical_shifts(flow_px)
+        self.see = transfer(shift_px, lattice, scale)
+        self._weigh(precision)
+
+    def _weigh(self, precision: Tensor) -> None:
+        self.precision = precision * self.model.inside
+        area = self.model.inside.expand(precision.shape).sum((-1, -2))
         typical = self.precision.sum((-1, -2)) / area.clamp(min=1)
-        self.blocks = AliasBlocks(
-            transfer(shift_px, lattice, scale),
-            typical[:, None, None],
-            spectrum_at(knots, folded),
+        typical = (self.share * typical).repeat_interleave(round(1 / self.share), 1)
+        self.blocks = AliasBlocks(self.see, typical, self.folded_prior)
+
+    def reweighted(self, precision: Tensor) -> GaussianProblem:
+        """The same problem with another precision of its pixels."""
+        other = copy.copy(self)
+        other._weigh(precision)
+        return other
+
+    def part(self, index: Tensor) -> GaussianProblem:
+        """The problem of some bursts of the batch."""
+        return GaussianProblem(
+            self.flow_px[index], self.precision[index], self.knots[index], self.scale
         )
 
     def solve(self, data: Tensor, start: Tensor | None = None, tolerance: float = 5e-4) -> Tensor:
@@ -91,6 +110,19 @@ class GaussianProblem:
 
     def _normal(self, generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
         return torch.randn(shape, generator=generator, device=self.precision.device)
+
+
+def at_nodes(flow_px: Tensor) -> Tensor:
+    """Flows (B, N, 2, H, W) at the middles of NODES x NODES equal regions, (B, N, 2, M)."""
+    index = [((torch.arange(NODES) + 0.5) / NODES * size).long() for size in flow_px.shape[-2:]]
+    return flow_px[..., index[0][:, None], index[1]].flatten(3)
+
+
+def _typical_shifts(flow_px: Tensor) -> tuple[Tensor, float]:
+    """Translations (B, N*M, 2) that stand for flows (B, N, 2[, H, W]), and the share of each."""
+    if flow_px.ndim == 3:
+        return flow_px, 1.0
+    return at_nodes(flow_px).transpose(2, 3).flatten(1, 2), 1 / NODES**2
 
 
 def far_from_samples(burst: Burst, flow_px: Tensor, scale: int) -> Tensor:

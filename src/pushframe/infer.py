@@ -63,9 +63,12 @@ def make_product(
 ) -> Product:
     """A product from normalised images (s*H, s*W): `dn = radiance * gain + black`.
 
-    Without an error bar std is NaN.
+    Without an error bar std is NaN, and the product says so.
     """
     gain, black = burst.gain[0], burst.black_level
+    if var is None:
+        said = f"The method {method} has no error bar: std is NaN."
+        burst = dataclasses.replace(burst, notes=(*burst.notes, said))
     std = torch.full_like(mean, torch.nan) if var is None else var.sqrt()
     return Product(
         mean=(mean * gain + black).cpu().numpy(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ def conjugate_gradients(
     precondition: Callable[[Tensor], Tensor],
     tolerance: float,
     start: Tensor | None = None,
-    max_steps: int = 100,
+    max_steps: int = 300,
 ) -> Tensor:
     """Solve `apply(x) = right` for each entry of a batch, to a relative preconditioned residual.
 
@@ -40,28 +40,72 @@ def conjugate_gradients(
     return x
 
 
+def conjugate_gradients_pair(
+    apply: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    right: tuple[Tensor, Tensor],
+    precondition: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    tolerance: float,
+    max_steps: int = 100,
+) -> tuple[Tensor, Tensor]:
+    """The same for unknowns in two parts, (B, h, w) and (B, N, P), that depend on each other."""
+    x = [torch.zeros_like(part) for part in right]
+    residual = list(right)
+    direction = preconditioned = precondition(*residual)
+    energy = _dots(residual, preconditioned)
+    goal = tolerance**2 * energy
+    for _ in range(max_steps):
+        active = energy > goal
+        if not bool(active.any()):
+            break
+        image = apply(*direction)
+        curvature = _dots(direction, image)
+        step = torch.where(active & (curvature > 0), energy / curvature.clamp(min=1e-38), 0)
+        x = [a + step * b for a, b in zip(x, direction, strict=True)]
+        residual = [a - step * b for a, b in zip(residual, image, strict=True)]
+        preconditioned = precondition(*residual)
+        previous, energy = energy, torch.where(active, _dots(residual, preconditioned), energy)
+        ratio = energy / previous.clamp(min=1e-38)
+        direction = tuple(
+            a + ratio * b for a, b in zip(preconditioned, direction, strict=True)
+        )
+    return x[0], x[1]
+
+
+def _dots(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
+    return sum(_dot(u, v) for u, v in zip(a, b, strict=True))  # type: ignore[return-value]
+
+
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum((-1, -2), keepdim=True)
 
 
+def sum_of_products(a: Tensor, b: Tensor, dim: int) -> Tensor:
+    """`sum_k a_k b_k` along a short axis of tensors that broadcast, the products never stored."""
+    total = a.select(dim, 0) * b.select(dim, 0)
+    for k in range(1, a.shape[dim]):
+        total.addcmul_(a.select(dim, k), b.select(dim, k))
+    return total
+
+
 def small_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Inverse and log determinant of many small positive Hermitian matrices (..., K, K).
+    """Inverse and log determinant of many small positive Hermitian matrices (B, K, K, ...).
 
     Gauss-Jordan elimination, which needs no pivoting for these, one whole batch at a time:
     library routines take the matrices one by one.
     """
     work = matrix.clone()
-    log_det = torch.zeros_like(matrix[..., 0, 0].real)
-    for k in range(matrix.shape[-1]):
-        pivot = work[..., k, k].real.clamp(min=1e-30)
-        log_det = log_det + pivot.log()
-        row = work[..., k, :] / pivot[..., None]
-        column = work[..., :, k].clone()
-        column[..., k] = 0
-        work = work - column[..., :, None] * row[..., None, :]
-        work[..., k, :] = row
-        work[..., :, k] = -column / pivot[..., None]
-        work[..., k, k] = 1 / pivot
+    log_det = torch.zeros_like(matrix[:, 0, 0].real)
+    for k in range(matrix.shape[1]):
+        pivot = work[:, k, k].real.clamp(min=1e-30)
+        log_det += pivot.log()
+        inverse = pivot.reciprocal()
+        row = work[:, k] * inverse[:, None]
+        column = work[:, :, k].clone()
+        column[:, k] = 0
+        work.addcmul_(column[:, :, None], row[:, None], value=-1)
+        work[:, k] = row
+        work[:, :, k] = column * -inverse[:, None]
+        work[:, k, k] = inverse
     return work, log_det
 
 

@@ -39,11 +39,16 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Method:
-    """`run(burst, scale, flow_px)` for a batch; flow_px None means: estimate the motion."""
+    """`run(burst, scale, flow_px)` for a batch; flow_px None means: estimate the motion.
+
+    weighs_noise: needs the noise law. any_flow: takes a known flow for every pixel, not only one
+    translation a frame.
+    """
 
     about: str
     run: Callable[[Burst, int, Tensor | None], Estimate]
     weighs_noise: bool = True
+    any_flow: bool = True
 
 
 def _registered(reconstruct: Callable[[Burst, Tensor, int], Posterior]) -> Callable[..., Estimate]:
@@ -89,6 +94,7 @@ METHODS = {
     "solver": Method(
         "motion, gains, prior and image estimated together, with an error bar",
         _solved,
+        any_flow=False,
     ),
 }
 BEST = "solver"

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .bootstrap import balanced_mean, interval_90
 from .burst import Posterior
 from .checks import require
 from .errors import UsageError
@@ -88,7 +89,7 @@ class Metrics:
         self.scale, self.border_hpx = scale, border_hpx
         self.bursts: list[dict[tuple[int, int], Sums]] = []
         self.groups: list[str] = []
-        self.flow_error2: list[tuple[float, int]] = []
+        self.flow_error2: list[tuple[float, int]] = []  # sum and count of each burst
 
     def update(
         self,
@@ -123,7 +124,9 @@ class Metrics:
                 sums[tau] = measure(posterior.mean[index][window], var, truth[index][window])
             self.bursts.append(sums)
             self.groups.append(group)
-        if flow_px is not None and true_flow_px is not None:
+        if flow_px is None or true_flow_px is None:
+            self.flow_error2 += [(0.0, 0)] * len(groups)
+        else:
             self._add_flow(flow_px, true_flow_px)
 
     def _add_flow(self, flow_px: Tensor, true_flow_px: Tensor) -> None:
@@ -135,30 +138,35 @@ class Metrics:
 
     def compute(self) -> dict[str, object]:
         """`{"all": figures, "subgrids": [[figures, ...], ...]}`, as in the evaluation's JSON."""
-        taus = list(np.ndindex(self.scale, self.scale))
-        whole = [sum((burst[t] for t in taus), Sums()) for burst in self.bursts]
         rows = [
             [self._figures([burst[y, x] for burst in self.bursts]) for x in range(self.scale)]
             for y in range(self.scale)
         ]
-        return {"all": self._figures(whole), "subgrids": rows}
+        return {"all": self._figures(self._whole()), "subgrids": rows}
+
+    def psnr_db(self) -> np.ndarray:
+        """The PSNR of each burst, all pixels, (B,); NaN where it has none."""
+        return _column([figures(sums) for sums in self._whole()], "psnr_db")
+
+    def _whole(self) -> list[Sums]:
+        """The sums of each burst over all sub-grids."""
+        return [sum(burst.values(), Sums()) for burst in self.bursts]
 
     def _figures(self, bursts: list[Sums]) -> dict[str, object]:
         pooled = figures(sum(bursts, Sums()))
         each = [figures(sums) for sums in bursts]
-        averaged = ("psnr_db", "rmse", "v_rmse", "calibration_error")
-        columns = {name: [row[name] for row in each] for name in averaged}
-        mean = {name: _mean(column) for name, column in columns.items()}
-        balanced = {name: _balanced(column, self.groups) for name, column in columns.items()}
+        columns = {key: _column(each, name) for key, name in PER_BURST.items()}
+        columns["flow_rmse_px_per_burst"] = self._flow_rmse_px_per_burst()
+        mean = {key: _mean(column) for key, column in columns.items()}
         return {
             "psnr_db": mean["psnr_db"],
             "psnr_pooled_db": pooled["psnr_db"],
             "rmse": pooled["rmse"],
-            "rmse_per_burst": mean["rmse"],
+            "rmse_per_burst": mean["rmse_per_burst"],
             "v_rmse": pooled["v_rmse"],
-            "v_rmse_per_burst": mean["v_rmse"],
+            "v_rmse_per_burst": mean["v_rmse_per_burst"],
             "calibration_error": pooled["calibration_error"],
-            "calibration_error_per_burst": mean["calibration_error"],
+            "calibration_error_per_burst": mean["calibration_error_per_burst"],
             "coverage": pooled["coverage"],
             "sharpness": pooled["sharpness"],
             "mean_z2": pooled["mean_z2"],
@@ -168,18 +176,31 @@ class Metrics:
             "holes": pooled["holes"],
             "std_bins": pooled["std_bins"],
             "image_balanced": {
-                "psnr_db": balanced["psnr_db"],
-                "rmse_per_burst": balanced["rmse"],
-                "v_rmse_per_burst": balanced["v_rmse"],
-                "calibration_error_per_burst": balanced["calibration_error"],
+                key: balanced_mean(column, self.groups) for key, column in columns.items()
+            },
+            "interval_90": {
+                key: interval_90(column, self.groups) for key, column in columns.items()
             },
         }
+
+    def _flow_rmse_px_per_burst(self) -> np.ndarray:
+        pairs = self.flow_error2
+        return np.array([math.sqrt(error2 / n) if n else math.nan for error2, n in pairs])
 
     def _flow_rmse_px(self) -> float | None:
         count = sum(size for _, size in self.flow_error2)
         return math.sqrt(sum(error2 for error2, _ in self.flow_error2) / count) if count else None
 
 
+# figures averaged over bursts or images: key in the JSON, key of `figures`
+PER_BURST = {
+    "psnr_db": "psnr_db",
+    "rmse_per_burst": "rmse",
+    "v_rmse_per_burst": "v_rmse",
+    "calibration_error_per_burst": "calibration_error",
+    "nll_per_burst": "nll",
+    "crps_per_burst": "crps",
+}
 FIGURES = (
     *("psnr_db", "rmse", "v_rmse", "calibration_error", "coverage", "sharpness"),
     *("mean_z2", "nll", "crps", "std_bins"),
@@ -215,16 +236,11 @@ def figures(sums: Sums) -> dict[str, object]:
     return result
 
 
-def _mean(values: Sequence[object]) -> float | None:
-    numbers = [value for value in values if isinstance(value, float)]
-    return sum(numbers) / len(numbers) if numbers else None
+def _column(rows: Sequence[dict[str, object]], name: str) -> np.ndarray:
+    """One figure of each burst, (B,); NaN where it has none."""
+    return np.array([math.nan if row[name] is None else row[name] for row in rows], dtype=float)
 
 
-def _balanced(values: Sequence[object], groups: Sequence[str]) -> float | None:
-    """The mean over images of the mean over each image's bursts."""
-    return _mean(
-        [
-            _mean([value for value, owner in zip(values, groups, strict=True) if owner == group])
-            for group in dict.fromkeys(groups)
-        ]
-    )
+def _mean(values: np.ndarray) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None

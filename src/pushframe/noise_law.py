@@ -36,6 +36,7 @@ LEAST_SIGMAS = 2.5  # by which a term must stand out of its error
 MISSED_ERROR = 0.5  # relative, of what is said to be missed of the image
 FLAT_SHARE = 0.1  # of the blocks, that are taken for flat in the first guess
 BLOCK_PX = 8
+MIDDLE_PX = 128  # side of the part of a large frame that is looked at
 
 
 def with_noise_law(burst: Burst, scale: int) -> Burst:
@@ -78,6 +79,20 @@ def estimate_noise_law(burst: Burst, scale: int = 2) -> NoiseLaw:
         alike = _Alike(dataclasses.replace(batch, noise=law), scale)
         law = alike.next_law(law, draws, generator)
     return law.map(lambda x: x[0])
+
+
+def with_noise_law(burst: Burst, scale: int) -> Burst:
+    """The burst with its noise law, estimated from its middle where none is given, and said so."""
+    if burst.noise is not None:
+        return burst
+    starts = [max(0, (size - MIDDLE_PX) // 2) for size in burst.shape]
+    rows, columns = (slice(start, start + MIDDLE_PX) for start in starts)
+    middle = dataclasses.replace(
+        burst, frames=burst.frames[:, rows, columns], valid=burst.valid[:, rows, columns]
+    )
+    law = estimate_noise_law(middle.to("cpu"), scale)
+    said = f"The noise law var = {float(law.a):.4g} * dn + {float(law.b):.4g} was estimated."
+    return dataclasses.replace(burst, noise=law, notes=(*burst.notes, said))
 
 
 def first_guess(burst: Burst) -> NoiseLaw:

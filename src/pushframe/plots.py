@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .checks import counted
 from .errors import MissingPackageError
 from .io import atomic_path
 
@@ -46,8 +47,8 @@ def coverage_png(evaluation: Mapping[str, Any], path: Path) -> None:
         xlim=(0, 1),
         ylim=(0, 1),
         aspect="equal",
-        title=f"{evaluation['bursts']} bursts, {evaluation['frames']} frames, "
-        f"{evaluation['motion']} motion",
+        title=f"{counted(evaluation['bursts'], 'burst')}, "
+        f"{counted(evaluation['frames'], 'frame')}, {evaluation['motion']} motion",
     )
     axes.legend(loc="upper left", frameon=False)
     with atomic_path(path) as temporary:

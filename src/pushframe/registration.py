@@ -68,28 +68,26 @@ def lucas_kanade(
     start_px: (B, N, 2) translations to begin from. Both images are low-passed (sigma_px), since
     their aliases do not move with the scene. The gain absorbs an inexact exposure.
     """
-    batch, count, height, width = burst.frames.shape
     smooth = masked_blur(burst.frames, burst.valid, sigma_px)
-    frame = smooth.flatten(0, 1)
-    flow = start_px.flatten(0, 1)
-    gain = torch.ones_like(flow[:, :1])
-    reference = torch.stack([smooth[:, 0], *_gradient(smooth[:, 0])], 1)
-    reference = reference.repeat_interleave(count, 0)
-    weight = _overlap(burst, start_px, border_px).to(smooth).flatten(0, 1).flatten(1)[..., None]
+    flow = start_px
+    gain = torch.ones_like(flow[..., :1])
+    reference = (*_gradient(smooth[:, 0]), smooth[:, 0])
+    seen = _overlap(burst, start_px, border_px).to(smooth)
     for _ in range(steps):
-        moved = forward_model(flow[:, None], (height, width), 1, 0)
-        value, down, right = (moved.forward(part)[:, 0] for part in reference.unbind(1))
-        residual = (frame - gain[..., None] * value).flatten(1)[..., None]
-        tangent = (gain[..., None] * down, gain[..., None] * right, value)
-        columns = torch.stack(tangent, -1).flatten(1, 2)
-        normal = columns.mT @ (weight * columns)
+        moved = forward_model(flow, burst.shape, 1, 0)
+        down, right, value = (seen * moved.forward(part) for part in reference)
+        residual = seen * smooth - gain[..., None] * value
+        answers = torch.stack([down, right, value, residual], 2).flatten(3)
+        products = answers[:, :, :3] @ answers.mT
+        tangent = torch.cat([gain, gain, torch.ones_like(gain)], -1)
+        normal = products[..., :3] * tangent[..., None] * tangent[..., None, :]
         ridge = 1e-6 * normal.diagonal(dim1=-2, dim2=-1) + 1e-9  # no overlap: no change
         change = torch.linalg.solve(
-            normal + torch.diag_embed(ridge), columns.mT @ (weight * residual)
-        )[..., 0]
-        flow = flow + change[:, :2].clamp(-0.5, 0.5)
-        gain = (gain + change[:, 2:]).clamp(0.5, 2.0)
-    return flow.unflatten(0, (batch, count)) * _moving(count, flow)
+            normal + torch.diag_embed(ridge), products[..., 3] * tangent
+        )
+        flow = flow + change[..., :2].clamp(-0.5, 0.5)
+        gain = (gain + change[..., 2:]).clamp(0.5, 2.0)
+    return flow * _moving(burst.count, flow)
 
 
 def _overlap(burst: Burst, shift_px: Tensor, border_px: int) -> Tensor:

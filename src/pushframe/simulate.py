@@ -63,6 +63,22 @@ class Simulation:
         for name in ("exposure_error", "noise_a", "shift_px", "bend_px", "psf_hpx"):
             value = getattr(self, name)
             require(value >= 0, f"{name} of at least 0", value, "raise it", UsageError)
+        require(
+            0 < self.white_level < math.inf,
+            "white_level above 0",
+            self.white_level,
+            "give the DN of radiance 1",
+            UsageError,
+        )
+        for name in ("gamma", "noise_std_dn"):
+            first, last = getattr(self, name)
+            require(
+                0 <= first <= last < math.inf,
+                f"{name} from low to high, not negative",
+                f"{first:g} to {last:g}",
+                "give the lower bound first",
+                UsageError,
+            )
         bend_px = 0.0 if self.motion == "translation" else self.bend_px
         reach_hpx = self.scale * (self.shift_px + bend_px)
         require(

@@ -59,11 +59,11 @@ def find_bursts(text: str) -> list[Path]:
     path = Path(text)
     if text.startswith(SCENE_PREFIX) or not path.exists():
         return []
-    if is_burst(path):
+    # an npz that cannot be read must be named, not taken for something else
+    if is_burst(path) or (path.is_file() and path.suffix.lower() == ".npz"):
         return [path]
     if not path.is_dir():
         return []
-    # an npz that cannot be read must be named, not taken for something else
     inside = sorted(path.iterdir())
     found = [p for p in inside if p.suffix == ".npz" or (p.suffix != ".toml" and is_burst(p))]
     beside = tuple(f"{p.stem}_" for p in found)  # truth and flow of a stack

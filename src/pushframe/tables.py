@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .checks import counted
+
+BALANCED = "image_balanced."
+HEADLINE = BALANCED + "psnr_db"
 # row title, key, factor, format
 TABLE_1 = (
     ("PSNR pooled (dB)", "psnr_pooled_db", 1, ".2f"),
@@ -18,16 +22,17 @@ TABLE_2 = (
     ("RMSE (x 1e-3)", "rmse_per_burst", 1e3, ".2f"),
 )
 SUMMARY = (
+    ("PSNR, image-balanced (dB)", HEADLINE, 1, ".2f"),
     ("PSNR, mean over bursts (dB)", "psnr_db", 1, ".2f"),
-    ("PSNR, image-balanced (dB)", "image_balanced.psnr_db", 1, ".2f"),
     ("PSNR, pooled (dB)", "psnr_pooled_db", 1, ".2f"),
     ("RMSE, pooled (x 1e-3)", "rmse", 1e3, ".3f"),
+    ("calibration error, image-balanced", BALANCED + "calibration_error_per_burst", 1, ".4f"),
     ("calibration error, pooled", "calibration_error", 1, ".4f"),
-    ("calibration error, per-burst mean", "calibration_error_per_burst", 1, ".4f"),
-    ("mean z^2", "mean_z2", 1, ".3f"),
-    ("NLL", "nll", 1, ".3f"),
-    ("CRPS (x 1e-3)", "crps", 1e3, ".3f"),
-    ("registration RMSE (px)", "flow_rmse_px", 1, ".4f"),
+    ("mean z^2, pooled", "mean_z2", 1, ".3f"),
+    ("NLL, image-balanced", BALANCED + "nll_per_burst", 1, ".3f"),
+    ("CRPS, image-balanced (x 1e-3)", BALANCED + "crps_per_burst", 1e3, ".3f"),
+    ("motion error, image-balanced (px)", BALANCED + "flow_rmse_px_per_burst", 1, ".4f"),
+    ("motion error, pooled (px)", "flow_rmse_px", 1, ".4f"),
     ("holes (%)", "holes", 100, ".2f"),
 )
 
@@ -36,16 +41,17 @@ def tables_markdown(evaluation: Mapping[str, Any]) -> str:
     """All tables of one evaluation as a Markdown page."""
     methods = evaluation["methods"]
     head = (
-        f"{evaluation['bursts']} bursts, {evaluation['frames']} frames, "
-        f"scale {evaluation['scale']}, {evaluation['motion']} motion, "
-        f"border {evaluation['border_hpx']} high-res px."
+        f"{about(evaluation)}, scale {evaluation['scale']}, "
+        f"border {evaluation['border_hpx']} high-res px. "
+        "Image-balanced: the mean over the bursts of an image, then over images; below it the "
+        f"90 % interval of {evaluation['bootstrap']['draws']} bootstrap draws of images and bursts."
     )
     return "\n".join(
         (
             "# Evaluation\n",
             head + "\n",
             "## Summary\n",
-            _table(SUMMARY, methods, _cell),
+            _lines(list(methods), summary_rows(evaluation)),
             "\n## Table 1: reconstruction and uncertainty, pooled over the test set\n",
             _table(TABLE_1, methods, _cell),
             "\n## Table 2: by sub-grid, mean over bursts (sharpness pooled)\n",
@@ -57,12 +63,69 @@ def tables_markdown(evaluation: Mapping[str, Any]) -> str:
     )
 
 
+def about(evaluation: Mapping[str, Any]) -> str:
+    """What was evaluated, for a title."""
+    return ", ".join(
+        (
+            f"{counted(evaluation['bursts'], 'burst')} of {counted(evaluation['images'], 'image')}",
+            counted(evaluation["frames"], "frame"),
+            f"{evaluation['motion']} motion",
+        )
+    )
+
+
+def summary_rows(evaluation: Mapping[str, Any]) -> list[list[str]]:
+    """Title and a cell for each method; below a balanced mean its interval, if it has one."""
+    every = [method["all"] for method in evaluation["methods"].values()]
+    rows = []
+    for title, key, factor, form in SUMMARY:
+        means = [number(figures, key, factor, form) for figures in every]
+        name = key.removeprefix(BALANCED)
+        balanced = key.startswith(BALANCED)
+        bounds = [figures["interval_90"][name] if balanced else None for figures in every]
+        rows += _with_interval(title, means, bounds, factor, form)
+        if key == HEADLINE:
+            rows += _paired_rows(evaluation)
+    return rows
+
+
+def _paired_rows(evaluation: Mapping[str, Any]) -> list[list[str]]:
+    """What each method gains over the one it is paired with, on the same bursts."""
+    paired, names = evaluation["paired"], list(evaluation["methods"])
+    if len(names) == 1:
+        return []
+    none = dict.fromkeys(names)
+    gains = [number(none | paired["psnr_db"], name, 1, "+.2f") for name in names]
+    bounds = [paired["interval_90"].get(name) for name in names]
+    title = f"PSNR less that of {paired['against']} (dB)"
+    return _with_interval(title, gains, bounds, 1, "+.2f")
+
+
+def _with_interval(
+    title: str, means: list[str], bounds: Sequence[Any], factor: float, form: str
+) -> list[list[str]]:
+    """A row of means and, where there is an interval, a row of them below."""
+    rows = [[title, *means]]
+    if any(bound is not None for bound in bounds):
+        spelt = [bound and [format(edge * factor, form) for edge in bound] for bound in bounds]
+        rows.append(["- 90 % interval", *("-" if x is None else " to ".join(x) for x in spelt)])
+    return rows
+
+
 def _table(rows: Sequence[tuple[str, str, float, str]], methods: Mapping, cell: Any) -> str:
-    lines = [f"| | {' | '.join(methods)} |", f"|---|{'---:|' * len(methods)}"]
-    for title, key, factor, form in rows:
-        cells = [cell(figures, key, factor, form) for figures in methods.values()]
-        lines.append(f"| {title} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return _lines(
+        list(methods),
+        [
+            [title, *(cell(figures, key, factor, form) for figures in methods.values())]
+            for title, key, factor, form in rows
+        ],
+    )
+
+
+def _lines(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table of rows that begin with their title."""
+    head = [f"| | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
+    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def _cell(figures: Mapping[str, Any], key: str, factor: float, form: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .burst import Burst
-from .checks import frame_label
+from .checks import counted, frame_label
 from .registration import agreement, register
 
 MIN_CORRELATION = 0.5
@@ -26,7 +26,7 @@ class Finding:
 def examine(burst: Burst) -> list[Finding]:
     """Findings about one burst (N, H, W), the most general first."""
     height, width = burst.shape
-    found = [Finding("good", f"{burst.count} frames of {height}x{width}")]
+    found = [Finding("good", f"{counted(burst.count, 'frame')} of {height}x{width}")]
     found += [Finding("note", text) for text in burst.notes]
     found += _masks(burst)
     found += _saturation(burst)

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from ..errors import PushframeError
 from ..version import __version__
 from . import demo, evaluate, info, run, simulate, train, validate
 from .console import fail
 
+
+class Commands(TyperGroup):
+    """The subcommands; Ctrl-C in any of them is one line on stderr and exit code 130."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # here, because typer's own handler says nothing
+            fail("stopped by Ctrl-C; nothing half-written was left")
+            sys.exit(130)
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -47,6 +62,3 @@ def main() -> None:
     except PushframeError as error:
         fail(str(error))
         sys.exit(2)
-    except KeyboardInterrupt:
-        fail("stopped by the user; nothing half-written was left")
-        sys.exit(130)

@@ -90,5 +90,6 @@ def progress(label: str, total: int | None) -> Iterator[tuple[Progress, TaskID]]
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err, transient=True) as bar:
+    # rich would leave an empty line in a log file
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         yield bar, bar.add_task(label, total=total)

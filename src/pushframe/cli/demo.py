@@ -9,15 +9,15 @@ import typer
 
 from ..evaluate import Case, Evaluation
 from ..infer import count_samples, make_product
-from ..io import write_burst, write_product
+from ..io import atomic_files, check_files, write_burst, write_product
 from ..methods import BEST, find_methods
 from ..report import write_demo_page
 from ..simulate import preset, with_options
 from ..sources import find_sources, simulate_count
 from .console import JSON_OPTION, out, print_json, progress, write_json
-from .evaluate import print_summary
+from .evaluate import COMPARED, print_summary
 
-COMPARED = ("bicubic", "shift_and_add", "map", BEST)
+FILES = ("burst.npz", "product.tif", "evaluation.json", "index.html")
 
 
 def command(
@@ -39,7 +39,8 @@ def command(
       pushframe demo --out demo --seed 3 --frames 8
     """
     setting = with_options(preset("paper"), frames=frames, size=size)
-    names = list(dict.fromkeys(COMPARED))
+    check_files([to / name for name in FILES])
+    names = list(dict.fromkeys((*COMPARED, BEST)))
     with progress("simulating a burst", len(names) + 1) as (bar, task):
         made = next(simulate_count(find_sources(f"scene:{seed}")[0], setting, seed, 1))
         batch = made.burst.batched()
@@ -55,10 +56,11 @@ def command(
     evaluation.update([Case(f"scene:{seed}", made)], estimates)
     result: dict[str, Any] = evaluation.compute()
     posteriors = {name: estimate.posterior[0] for name, estimate in estimates.items()}
-    write_burst(made.burst, to / "burst.npz", truth=made.truth, flow_px=made.flow_px)
-    write_product(product, to / "product.tif")
-    write_json(to / "evaluation.json", result)
-    write_demo_page(to / "index.html", made, posteriors, BEST, result, product)
+    with atomic_files(to) as draft:
+        write_burst(made.burst, draft / "burst.npz", truth=made.truth, flow_px=made.flow_px)
+        write_product(product, draft / "product.tif")
+        write_json(draft / "evaluation.json", result)
+        write_demo_page(draft / "index.html", made, posteriors, BEST, result, product)
     if as_json:
         print_json(result)
     else:

@@ -12,12 +12,12 @@ import typer
 from ..config import load_config
 from ..errors import UsageError
 from ..evaluate import Case, evaluate
-from ..io import atomic_path
+from ..io import atomic_files, check_files
 from ..methods import METHODS, find_methods
 from ..plots import coverage_png, need_matplotlib
 from ..simulate import PRESETS, preset, with_options
 from ..sources import SimulatedCases, find_bursts, find_sources, read_cases
-from ..tables import SUMMARY, number, tables_markdown
+from ..tables import about, summary_rows, tables_markdown
 from ..version import __version__
 from .console import (
     JSON_OPTION,
@@ -31,10 +31,11 @@ from .console import (
 )
 
 METHODS_HELP = (
-    "Comma-separated: "
-    + "; ".join(f"{name}: {method.about}" for name, method in METHODS.items())
-    + "; or weights, by name or .safetensors file."
+    "; ".join(f"{name}: {method.about}" for name, method in METHODS.items())
+    + "; or weights, by name or .safetensors file"
 )
+COMPARED = ("bicubic", "shift_and_add", "map", "solver")
+FILES = ("evaluation.json", "tables.md", "coverage.png")
 
 
 def command(
@@ -44,13 +45,17 @@ def command(
         help="Image, folder of images, or scene:SEED; or a burst with truth, or a folder of them.",
     ),
     to: Path = typer.Option(..., "--out", "-o", help="Folder for the results."),
-    methods: str = typer.Option("bicubic,shift_and_add,map,solver", help=METHODS_HELP),
+    methods: str = typer.Option(",".join(COMPARED), help=f"Comma-separated: {METHODS_HELP}."),
     motion: str = typer.Option("estimated", help="estimated, or true (the simulator's own)."),
-    preset_name: str = typer.Option("paper", "--preset", help=f"One of {', '.join(PRESETS)}."),
-    frames: int | None = typer.Option(None, help="Frames in a burst. Default 15."),
-    size: int | None = typer.Option(None, help="Side of a frame, px. Default 64."),
-    scale: int | None = typer.Option(None, help="Zoom, 2-4. Default 2."),
-    seed: int = typer.Option(0, min=0, help="Same seed, same bursts."),
+    preset_name: str | None = typer.Option(
+        None, "--preset", help=f"One of {', '.join(PRESETS)}. Default paper. Images only."
+    ),
+    frames: int | None = typer.Option(None, help="Frames in a burst. Default 15. Images only."),
+    size: int | None = typer.Option(None, help="Side of a frame, px. Default 64. Images only."),
+    scale: int | None = typer.Option(None, help="Zoom, 2-4. Default 2. Images only."),
+    seed: int | None = typer.Option(
+        None, min=0, help="Same seed, same bursts. Default 0. Images only."
+    ),
     border: int = typer.Option(8, min=0, help="High-res px left out along the edges."),
     device: str = typer.Option("cpu", help="cpu or cuda."),
     settings: list[str] = SET_OPTION,
@@ -74,11 +79,16 @@ def command(
         raise UsageError(f"expected --motion estimated or true, got {motion!r}: choose one")
     names = [name.strip() for name in methods.split(",") if name.strip()]
     find_methods(names)
+    check_files([to / name for name in FILES])
     check_device(device)
     need_matplotlib()
-    setting = with_options(preset(preset_name), frames=frames, size=size, scale=scale)
-    setting = load_config(setting, overrides=settings)
     bursts = find_bursts(paths)
+    if bursts:
+        given = {"preset": preset_name, "frames": frames, "size": size, "scale": scale}
+        refuse_options(paths, {**given, "seed": seed, "set": settings or None})
+    chosen, seed = preset_name or "paper", seed or 0
+    setting = with_options(preset(chosen), frames=frames, size=size, scale=scale)
+    setting = load_config(setting, overrides=settings)
     made = None if bursts else SimulatedCases(find_sources(paths), setting, seed)
     cases: Iterable[Case] = read_cases(bursts) if made is None else made
     with progress("evaluating", len(bursts) or None) as (bar, task):
@@ -92,36 +102,46 @@ def command(
         )
     result["version"] = __version__
     if made is not None:
-        result["simulation"] = {
-            "preset": preset_name,
-            "seed": seed,
-            **dataclasses.asdict(setting),
-        }
+        result["simulation"] = {"preset": chosen, "seed": seed, **dataclasses.asdict(setting)}
         result["skipped"] = made.skipped
         for name in made.skipped:
             note(f"{name} has no window of {setting.source_size} px without nodata: left out")
-    write_json(to / "evaluation.json", result)
-    with atomic_path(to / "tables.md") as temporary:
-        temporary.write_text(tables_markdown(result))
-    coverage_png(result, to / "coverage.png")
+    for text in result["notes"]:
+        note(text)
+    write_results(result, to)
     if as_json:
         print_json(result)
     else:
         print_summary(result)
-        out.print(f"\nwritten: {to}/evaluation.json, tables.md, coverage.png", highlight=False)
+        out.print(f"\nwritten: {to}/{', '.join(FILES)}", highlight=False)
+
+
+def refuse_options(paths: str, options: dict[str, object]) -> None:
+    """UsageError where an option of the simulator is given with bursts that are made already."""
+    given = [f"--{name}" for name, value in options.items() if value is not None]
+    if given:
+        raise UsageError(
+            f"expected images to simulate from with {', '.join(given)}, got bursts ({paths}), "
+            "which are used as they are: leave those options out"
+        )
+
+
+def write_results(result: dict[str, Any], to: Path) -> None:
+    """The three files, all or none."""
+    with atomic_files(to) as draft:
+        write_json(draft / "evaluation.json", result)
+        (draft / "tables.md").write_text(tables_markdown(result))
+        coverage_png(result, draft / "coverage.png")
 
 
 def print_summary(result: dict[str, Any]) -> None:
     """The main figures as a table on the terminal."""
     from rich.table import Table
 
-    bursts = "1 burst" if result["bursts"] == 1 else f"{result['bursts']} bursts"
-    title = f"{bursts}, {result['frames']} frames, {result['motion']} motion"
-    table = Table(title=title)
+    table = Table(title=about(result))
     table.add_column("")
     for name in result["methods"]:
         table.add_column(name, justify="right")
-    for title, key, factor, form in SUMMARY:
-        cells = [number(m["all"], key, factor, form) for m in result["methods"].values()]
-        table.add_row(title, *cells)
+    for row in summary_rows(result):
+        table.add_row(*row)
     out.print(table)

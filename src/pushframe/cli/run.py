@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import typer
 
 from ..errors import UsageError
 from ..infer import super_resolve
-from ..io import read_burst, write_product
+from ..io import check_files, read_burst, write_product
 from ..methods import BEST, METHODS
 from .console import JSON_OPTION, check_device, note, out, print_json, progress
 
@@ -35,6 +36,7 @@ def command(
         raise UsageError(f"expected --out of .tif or .npz, got {to}: change the suffix")
     if to.resolve() == burst.resolve():
         raise UsageError(f"expected --out other than the burst, got {to}: choose another name")
+    check_files([to])
     check_device(device)
     frames = read_burst(burst).to(device)
     with progress("super-resolving", None) as (bar, task):
@@ -50,4 +52,5 @@ def command(
         return
     if product.provenance["notes"]:
         note(product.provenance["notes"])
-    out.print(f"{to}: {height}x{width}, mean, std and samples, by {method}", highlight=False)
+    bands = "mean, std and samples" if np.isfinite(product.std).any() else "mean and samples alone"
+    out.print(f"{to}: {height}x{width}, {bands}, by {method}", highlight=False)

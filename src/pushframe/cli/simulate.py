@@ -6,9 +6,10 @@ from pathlib import Path
 
 import typer
 
+from ..checks import counted
 from ..config import load_config
 from ..errors import FileError, UsageError
-from ..io import write_burst
+from ..io import atomic_files, write_burst
 from ..simulate import PRESETS, preset, with_options
 from ..sources import find_sources, simulate_count
 from .console import JSON_OPTION, SET_OPTION, out, print_json, progress
@@ -35,6 +36,8 @@ def command(
 ) -> None:
     """Make bursts of noisy, aliased, multi-exposure frames from sharp images, with their truth.
 
+    Bursts appear in the folder when all are made: an error or Ctrl-C half-way leaves nothing.
+
     Examples:
 
       pushframe simulate scene:7 --out bursts --count 4
@@ -59,15 +62,18 @@ def command(
             f"expected images of different names, got {twice!r} twice: their bursts would collide"
         )
     written: list[str] = []
-    with progress("simulating", len(sources) * count if count else None) as (bar, task):
+    with (
+        atomic_files(to) as draft,
+        progress("simulating", len(sources) * count if count else None) as (bar, task),
+    ):
         for source, stem in zip(sources, stems, strict=True):
             for index, made in enumerate(simulate_count(source, setting, seed, count)):
-                path = to / f"{stem}_{index:04d}{SUFFIXES[kind]}"
-                write_burst(made.burst, path, truth=made.truth, flow_px=made.flow_px)
-                written.append(str(path))
+                name = f"{stem}_{index:04d}{SUFFIXES[kind]}"
+                write_burst(made.burst, draft / name, truth=made.truth, flow_px=made.flow_px)
+                written.append(str(to / name))
                 bar.advance(task)
     if as_json:
         print_json({"bursts": written})
     else:
-        noun = "burst" if len(written) == 1 else "bursts"
-        out.print(f"{len(written)} {noun} of {setting.frames} frames in {to}", highlight=False)
+        bursts, each = counted(len(written), "burst"), counted(setting.frames, "frame")
+        out.print(f"{bursts} of {each} in {to}", highlight=False)

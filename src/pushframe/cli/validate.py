@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import BurstError
-from ..io import read_burst
+from ..io import read_verified
 from ..validate import Finding, examine
 from .console import JSON_OPTION, out, print_json
 
@@ -22,6 +22,8 @@ def command(
 ) -> None:
     """Check a burst: files, sizes, exposures, masks, and whether the frames show one scene.
 
+    Truth and true motion, where a burst carries them, are checked too.
+
     Exit code 0: fit; 1: readable but not fit (each reason names its frame); 2: not readable.
 
     Examples:
@@ -31,7 +33,11 @@ def command(
       pushframe validate frames/ --json
     """
     try:
-        found = examine(read_burst(burst))
+        read, simulated = read_verified(burst)
+        found = examine(read)
+        if simulated is not None:
+            tall, wide = simulated.truth.shape
+            found.insert(1, Finding("good", f"truth of {tall}x{wide}, scale {simulated.scale}"))
     except BurstError as error:
         found = [Finding("bad", str(error))]
     fit = all(finding.verdict != "bad" for finding in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -10,7 +11,7 @@ from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
-from ..errors import FileError
+from ..errors import FileError, PushframeError
 from .guard import unwritable
 
 
@@ -22,13 +23,39 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     created. OSError of the body becomes FileError: the body should only write. On error
     nothing is left, and a file that was there stays as it was.
     """
+    check_files([path])
     target = Path(os.path.realpath(path))
-    if os.path.exists(target) and not os.path.isfile(target):
-        got = "a folder" if os.path.isdir(target) else "a device"
-        raise FileError(f"{path}: expected a file to write, got {got}: choose another name")
     with _workspace(target, path) as room:
         yield room / target.name
         os.replace(room / target.name, target)
+
+
+@contextmanager
+def atomic_files(folder: str | Path) -> Iterator[Path]:
+    """An empty folder to fill; what is in it moves into `folder` when the body ends well.
+
+    What `folder` holds besides stays. On error nothing is left, and files that were there stay as
+    they were. The drafts lie inside `folder`, which may be a mount or somebody's working folder.
+    """
+    target = Path(os.path.realpath(folder))
+    with _workspace(target / "drafts", folder) as room:
+        with _speaking_of(room, folder):
+            yield room
+        for draft in sorted(room.iterdir()):
+            os.replace(draft, os.path.realpath(target / draft.name))
+
+
+def check_files(paths: Sequence[str | Path]) -> None:
+    """FileError unless each path can be written as a file; to ask before any work is done."""
+    for path in paths:
+        target = Path(os.path.realpath(path))
+        if os.path.exists(target) and not os.path.isfile(target):
+            got = "a folder" if os.path.isdir(target) else "a device"
+            raise FileError(f"{path}: expected a file to write, got {got}: choose another name")
+        parent = next(parent for parent in target.parents if os.path.exists(parent))
+        if not os.path.isdir(parent) or not os.access(parent, os.W_OK | os.X_OK):
+            code = errno.EACCES if os.path.isdir(parent) else errno.ENOTDIR
+            raise unwritable(path, OSError(code, os.strerror(code)))
 
 
 @contextmanager
@@ -67,6 +94,15 @@ def _check_replaceable(target: Path, path: str | Path, owns: Sequence[str]) -> N
                 f"{path}: expected a new or empty folder, got one that holds {entry.name}: "
                 "choose another name, or move what is in it"
             )
+
+
+@contextmanager
+def _speaking_of(draft: Path, path: str | Path) -> Iterator[None]:
+    """Errors of the body name the place that the user chose, not the draft."""
+    try:
+        yield
+    except PushframeError as error:
+        raise type(error)(str(error).replace(str(draft), str(path))) from error.__cause__
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import torch
 
 from ..burst import Burst, Simulated
 from ..errors import FileError, PushframeError, UsageError
-from .contents import Contents, burst_of, check_flow, check_truth, simulated_of
+from .contents import Contents, burst_of, check_flow, check_truth, known_flow, simulated_of
 from .guard import naming
 from .npz import read_npz, write_npz
 from .sidecar import NAME, TIFF, find_sidecar
@@ -28,6 +28,18 @@ def read_simulated(path: str | Path) -> Simulated:
     """The burst with its truth (required) and flow_px (where given), of the same files."""
     with naming(Path(path)):
         return simulated_of(_read(Path(path), truth=True))
+
+
+def read_verified(path: str | Path) -> tuple[Burst, Simulated | None]:
+    """The burst, and what goes with it where it has a truth; truth and flows are checked."""
+    with naming(Path(path)):
+        contents = _read(Path(path), truth=True)
+        if contents.truth is not None:
+            simulated = simulated_of(contents)
+            return simulated.burst, simulated
+        burst = burst_of(contents)
+        known_flow(contents, burst)
+        return burst, None
 
 
 def _read(path: Path, truth: bool) -> Contents:
@@ -67,7 +79,7 @@ def _write(burst: Burst, path: Path, suffix: str, truth: Any, flow_px: Any) -> N
         check_flow(flow, burst)
     if truth is not None:
         image = torch.as_tensor(truth).detach().cpu().float()
-        check_truth(Simulated(burst, image))
+        check_truth(image, burst)
         truth_dn = (image * burst.white_level.cpu()).numpy()
     write = {".npz": write_npz, ".tif": write_stack, ".tiff": write_stack, "": write_folder}
     if suffix not in write and not path.is_dir():

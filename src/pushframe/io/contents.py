@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..burst import Burst, GeoRef, NoiseLaw, Simulated
-from ..checks import SCALES, check_exposure, check_frames, check_positive, require
+from ..checks import SCALES, check_exposure, check_frames, check_positive, counted, require
 from ..errors import BurstError
 
 SCALARS = ("white_level", "black_level", "noise_a", "noise_b")
@@ -93,14 +93,14 @@ def exposures(value: Any, count: int, do: str) -> np.ndarray:
     """The exposures (N,), one for each of `count` frames; `do` says where to write them."""
     require(
         value is not None,
-        f"`exposure`, one for each of the {count} frames found",
+        f"`exposure`, one for each of {counted(count, 'frame')} found",
         "none",
         do,
     )
     array = numbers("exposure", value)
     require(
         array.shape == (count,),
-        f"{count} exposures, one for each frame",
+        f"{counted(count, 'exposure')}, one for each frame",
         f"{array.size}" if array.ndim == 1 else f"the shape {array.shape}",
         "correct `exposure`",
     )
@@ -174,32 +174,37 @@ def _noise_law(given: Mapping[str, float], notes: list[str]) -> NoiseLaw | None:
 
 def simulated_of(contents: Contents) -> Simulated:
     """The Burst with its truth, `truth / white_level`, and its flows, reference first."""
-    burst, truth, flow = burst_of(contents), contents.truth, contents.flow_px
+    burst, truth = burst_of(contents), contents.truth
     if truth is None:
-        raise BurstError("expected a simulated burst with `truth`, got none: use read_burst")
-    simulated = Simulated(burst, torch.from_numpy(to_float32(truth)) / burst.white_level)
-    check_truth(simulated)
-    if flow is None:
-        return simulated
-    flow_px = torch.from_numpy(to_float32(flow))
+        raise BurstError(
+            "expected a simulated burst with `truth`, got none: give one that `pushframe simulate` "
+            "wrote; `pushframe run` and `pushframe validate` need no truth"
+        )
+    image = torch.from_numpy(to_float32(truth)) / burst.white_level
+    return Simulated(burst, check_truth(image, burst), known_flow(contents, burst))
+
+
+def known_flow(contents: Contents, burst: Burst) -> torch.Tensor | None:
+    """The flows of the files, checked, reference first; None where there are none."""
+    if contents.flow_px is None:
+        return None
+    flow_px = torch.from_numpy(to_float32(contents.flow_px))
     check_flow(flow_px, burst)
-    return dataclasses.replace(simulated, flow_px=flow_px[contents.order()])
+    return flow_px[contents.order()]
 
 
-def check_truth(simulated: Simulated) -> None:
-    """The truth is an image of a whole number of times the size of a frame."""
+def check_truth(truth: torch.Tensor, burst: Burst) -> torch.Tensor:
+    """The truth, an image of finite values and a whole number of times the size of a frame."""
+    require(truth.ndim == 2, "truth of shape (s*H, s*W)", tuple(truth.shape), "correct `truth`")
+    scale = Simulated(burst, truth).scale
     require(
-        simulated.truth.ndim == 2,
-        "truth of shape (s*H, s*W)",
-        tuple(simulated.truth.shape),
-        "correct `truth`",
-    )
-    require(
-        simulated.scale in SCALES,
+        scale in SCALES,
         f"a truth of {', '.join(map(str, SCALES))} times the size of a frame",
-        f"{simulated.scale} times",
+        f"{scale} times",
         "correct `truth`",
     )
+    require(bool(torch.isfinite(truth).all()), "a finite truth", "NaN or inf", "correct `truth`")
+    return truth
 
 
 def check_flow(flow_px: torch.Tensor, burst: Burst) -> None:

@@ -20,16 +20,21 @@ from .guard import decoding, need_file
 NPZ_KEYS = (*KEYS, "georef")
 
 
-def load_npz(path: Path, known: tuple[str, ...], skip: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The arrays of an .npz by key, each key among `known`, those of `skip` left unread."""
+def load_npz(
+    path: Path, what: str, known: tuple[str, ...], skip: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The arrays of an .npz by key, each key among `known`, those of `skip` left unread.
+
+    what: what the archive should hold, for messages.
+    """
     need_file(path)
     arrays = {}
     # our own stream: np.load leaves its own open when the archive is damaged
-    with decoding(path, "an .npz archive of plain arrays"), path.open("rb") as stream:
+    with decoding(path, f"{what} in an .npz archive of plain arrays"), path.open("rb") as stream:
         if not zipfile.is_zipfile(stream):
             raise FileError(
-                f"{path}: expected an .npz archive, got a file that is not one or is truncated: "
-                "write it with numpy.savez, or copy it again"
+                f"{path}: expected {what} in an .npz archive, got a damaged or truncated one, or a "
+                "file of another kind: copy it again, or write it anew"
             )
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as archive:
@@ -51,7 +56,7 @@ def load_npy(path: Path) -> np.ndarray:
 
 def read_npz(path: Path, truth: bool) -> Contents:
     """The contents of a burst .npz; truth and flows are left unread unless `truth`."""
-    table = load_npz(path, NPZ_KEYS, () if truth else ("truth", "flow_px"))
+    table = load_npz(path, "a burst", NPZ_KEYS, () if truth else ("truth", "flow_px"))
     require("frames" in table, "the key `frames`", sorted(table), "save frames (N, H, W) in it")
     frames = to_float32(numbers("frames", table["frames"]))
     require(
@@ -79,7 +84,12 @@ def read_npz(path: Path, truth: bool) -> Contents:
 
 def _valid(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """The mask (N, H, W), non-zero where valid; (H, W) holds for all frames."""
-    numbers("valid", mask, kinds="bui")
+    require(
+        mask.dtype.kind in "bui",
+        "valid of booleans, or of integers 0 and 1",
+        f"the dtype {mask.dtype.name}",
+        "save `valid > 0` instead",
+    )
     require(
         mask.shape in (shape, shape[1:]),
         f"valid of shape {shape} or {shape[1:]}",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..burst import Product
-from ..checks import require
+from ..checks import counted, require
 from ..errors import BurstError, FileError, UsageError
 from .atomic import atomic_path
 from .contents import number
@@ -68,6 +68,23 @@ def _write_cog(product: Product, path: Path) -> None:
             sink.write(getattr(product, name), band)
         sink.descriptions, sink.units = BANDS, UNITS
         sink.update_tags(ns=NAMESPACE, **tags)
+        sink.update_tags(**_shown_tags(product))
+
+
+def _shown_tags(product: Product) -> dict[str, str]:
+    """What viewers show at once: the TIFF's own tags, and the provenance among GDAL's metadata.
+
+    They are for people. The namespace of our own is what is read back.
+    """
+    facts = product.provenance
+    made = f" by {facts['method']}" if "method" in facts else ""
+    told = f"Image super-resolved {product.scale} times{made}: mean and std in DN, samples."
+    tags = {f"{NAMESPACE}_{key.upper()}": text for key, text in facts.items() if text.strip()}
+    return {
+        "TIFFTAG_SOFTWARE": facts.get("software", "pushframe"),
+        "TIFFTAG_IMAGEDESCRIPTION": told,
+        **tags,
+    }
 
 
 def _tags_of(provenance: Mapping[str, str]) -> dict[str, str]:
@@ -113,7 +130,8 @@ def _read_cog(path: Path) -> Product:
         if tuple(source.descriptions) != BANDS or not scale.isdigit():
             raise BurstError(
                 f"{path}: expected a product with the bands {', '.join(BANDS)}, "
-                f"got {source.count} bands that are not: name a file of write_product"
+                f"got {counted(source.count, 'band')} of something else: name a file that "
+                "`pushframe run` wrote"
             )
         mean, std, samples = source.read()
         return Product(mean, std, samples, int(scale), georef_of(source), _provenance_of(tags))
@@ -130,7 +148,7 @@ def _write_npz(product: Product, path: Path) -> None:
 
 def _read_npz(path: Path) -> Product:
     """The product from its .npz; BurstError where a key is missing."""
-    table = load_npz(path, (*BANDS, "scale", "provenance", "georef"))
+    table = load_npz(path, "a product", (*BANDS, "scale", "provenance", "georef"))
     missing = [key for key in (*BANDS, "scale") if key not in table]
     require(not missing, f"the keys {', '.join(BANDS)}, scale", f"no {missing}", "save them")
     with decoding(path, "provenance as a JSON object"):

@@ -16,8 +16,7 @@ def freedom(blocks: AliasBlocks, count: Tensor) -> Tensor:
 
     count: (c,) how many frequencies each column stands for.
     """
-    share = (blocks.see * blocks.reach()).sum(-1).real * count[:, None]
-    leverage = share.sum((1, 2)) / (count.sum() * share.shape[1])
+    leverage = blocks.leverage(count) / (count.sum() * blocks.see.rows.shape[-1])
     return (1 - leverage).clamp(min=0.02)
 
 

@@ -18,7 +18,13 @@ from ..burst import Burst
 from ..gaussian import weighted_mean
 from ..noise import frame_noise_var
 from ..prior import fit_spectrum, power_law, radial_basis, spectrum_at
-from ..spectral import AliasBlocks, half_weight, image_frequencies, transfer
+from ..spectral import (
+    AliasBlocks,
+    axis_frequencies,
+    half_weight,
+    image_frequencies,
+    transfer,
+)
 from .mismatch import freedom, model_mismatch
 from .outliers import disagreeing_pixels
 
@@ -107,7 +113,9 @@ class _Search:
         # The derivative of an ideal shift. That of the kernel differs near the Nyquist frequency,
         # where its response, not the scene, changes with the fraction of a pixel; following it
         # gains nothing at many frames and leads astray at few.
-        self.turn = [2j * math.pi * scale * f for f in (fy, fx)]
+        rows, columns = axis_frequencies(burst.shape, scale, flow_px)
+        self.turn = (2j * math.pi * scale * rows, 2j * math.pi * scale * columns)
+        self.whole_turn = [2j * math.pi * scale * f for f in (fy, fx)]
         self.count = half_weight(burst.shape[1], flow_px)
         self.basis = radial_basis(fy, fx)
         self.gain = torch.ones_like(self.noise)
@@ -132,21 +140,26 @@ class _Search:
         self.window = _moving_window(self.burst.shape, self.flow_px)
         self.data = _spectra(self._believed())
         prior = self.prior = spectrum_at(self.knots, self.basis)
-        noise = (self.noise + self.mismatch[:, None])[:, None, None]
-        if self.jitter_px > 1e-3:  # a frame that may be off says less where the image varies
-            turn = torch.stack(self.turn).abs().square().mean(0)
-            slope = (turn * prior).sum(-1) / self.scale**2
-            noise = noise + self.jitter_px**2 * slope[..., None]
-        self.precision = (self.kept[:, None, None] / noise).expand(self.data.shape)
+        noise = self.noise + self.mismatch[:, None] + self._jitter_var(prior)
+        self.precision = self.kept / noise
         self.blocks = AliasBlocks(self.see, self.precision, prior)
         self.image = self.blocks.mean(self.data)
-        self.reach = self.blocks.reach()
-        spread = self.blocks.covariance.diagonal(dim1=-2, dim2=-1).real
-        count = self.count[:, None].expand(self.basis.shape[:-1]).flatten()
-        power, known = self.image.abs() ** 2, (1 - spread / prior).clamp(min=0)
+        spread = self.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
+        count = self.count.expand(self.basis.shape[:-1]).flatten()
+        power, known = _power(self.image), (1 - spread / prior).clamp(min=0)
         self.knots = fit_spectrum(
             power.flatten(1), known.flatten(1), self.basis.flatten(0, -2), count
         )
+
+    def _jitter_var(self, prior: Tensor) -> Tensor:
+        """What a shift of `jitter_px` does to a frame, rms over its frequencies, (B, 1).
+
+        A frame that may be off says less. As seen through the aliases this varies little with
+        frequency; one number a burst keeps the noise white.
+        """
+        steep = torch.stack(self.whole_turn).abs().square().mean(0) * self.count
+        slope = (steep * prior).sum((1, 2, 3)) / (self.count.sum() * steep.shape[-2])
+        return (self.jitter_px / self.scale) ** 2 * slope[:, None]
 
     def _observed(self) -> Tensor:
         """The windowed frames less the image's level, (B, N, H, W)."""
@@ -164,7 +177,7 @@ class _Search:
         return torch.where(doubtful, self._predicted(), self._observed())
 
     def _predicted(self) -> Tensor:
-        spectra = (self.see @ self.image[..., None])[..., 0].permute(0, 3, 1, 2)
+        spectra = self.see.predict(self.image)
         return torch.fft.irfft2(spectra, s=self.burst.shape, norm="ortho")
 
     def step(self, moving: bool) -> float:
@@ -175,7 +188,7 @@ class _Search:
         free = self._free(moving)
         changes = self._changes()
         slope = (self._slope(changes) * free).double()
-        self.information = self.blocks.information(changes, self.precision, self.count, every=2)
+        self.information = self.blocks.information(changes, self.count, every=2)
         system = self._pinned(self.information, free)
         change = torch.linalg.solve(system, slope[..., None])[..., 0].to(self.gain)
         change = change.unflatten(1, (-1, 3))
@@ -185,20 +198,19 @@ class _Search:
         return float(change.abs().max())
 
     def _changes(self) -> Tensor:
-        """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, a, c, N, 3)."""
-        turned = torch.stack([*(turn * self.image for turn in self.turn), self.image], -1)
-        change = self.see @ turned
-        change[..., 2] += _spectra(self.window * self.level)
+        """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, N, 3, a, c)."""
+        images = [*(turn * self.image for turn in self.whole_turn), self.image]
+        change = torch.stack([self.see.predict(image) for image in images], 2)
+        change[:, :, 2] += _spectra(self.window * self.level)
         return change
 
     def _slope(self, changes: Tensor) -> Tensor:
         """Derivative of the log likelihood in shifts and gains, (B, 3N)."""
-        residual = self.precision * (self.data - self.blocks.predict(self.image))
-        energy = (changes.conj() * residual[..., None]).real
+        residual = self.data - self.see.predict(self.image)
+        energy = _real_product(changes, residual[:, :, None]) * self.count
+        slope = energy.sum((-1, -2)) * self.precision[..., None]
         # the determinant grows with shifts and gains too
-        turned = torch.stack([*self.turn, torch.ones_like(self.turn[0])], -1)
-        determinant = ((self.reach * self.see) @ turned).real
-        slope = ((energy - determinant) * self.count[:, None, None]).sum((1, 2))
+        slope = slope - self.blocks.determinant_slope(self.count, self.turn)
         slope[..., 2] -= (self.gain - 1) / self.gain_std[:, None] ** 2
         return slope.flatten(1)
 
@@ -271,13 +283,13 @@ class _Search:
         better = (found <= self.energy())[:, None, None]
         self.flow_px = torch.where(better, found_px, start_px)
         self.look()
-        self.information = self.blocks.information(self._changes(), self.precision, self.count)
+        self.information = self.blocks.information(self._changes(), self.count)
 
     def energy(self) -> Tensor:
         """Minus twice the log marginal likelihood of each burst, up to a constant, (B,)."""
-        misfit = self.precision * (self.data - self.blocks.predict(self.image)).abs() ** 2
-        spread = self.image.abs() ** 2 / self.prior + self.prior.log()
-        total = misfit.sum(-1) + spread.sum(-1) + self.blocks.log_det
+        misfit = _power(self.data - self.see.predict(self.image)) * self.precision[..., None, None]
+        spread = _power(self.image) / self.prior + self.prior.log()
+        total = misfit.sum(1) + spread.sum(1) + self.blocks.log_det
         return (total * self.count).sum((-1, -2))
 
 
@@ -296,8 +308,18 @@ def _moving_window(shape: tuple[int, int], flow_px: Tensor) -> Tensor:
 
 
 def _spectra(frames: Tensor) -> Tensor:
-    """Spectra of (B, N, H, W), folded: (B, a, c, N)."""
-    return torch.fft.rfft2(frames, norm="ortho").permute(0, 2, 3, 1)
+    """Spectra of (B, N, H, W): (B, N, a, c)."""
+    return torch.fft.rfft2(frames, norm="ortho")
+
+
+def _real_product(a: Tensor, b: Tensor) -> Tensor:
+    """`Re conj(a) b` of complex numbers."""
+    return a.real * b.real + a.imag * b.imag
+
+
+def _power(values: Tensor) -> Tensor:
+    """`|x|^2` of complex numbers, without the square root."""
+    return values.real.square() + values.imag.square()
 
 
 def _frame_mean(values: Tensor, where: Tensor) -> Tensor:

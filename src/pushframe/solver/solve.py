@@ -54,30 +54,32 @@ def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
     gain = fit.gain[..., None, None]
     frames = burst.frames / gain
 
-    def problem_for(noise_var: Tensor, mismatch: Tensor) -> GaussianProblem:
-        precision = good / (noise_var + mismatch[:, None, None, None])
-        return GaussianProblem(fit.flow_px, precision, fit.knots, scale)
-
     noise_var = frame_noise_var(burst) / gain**2
     mismatch = torch.zeros_like(fit.mismatch)
-    problem = problem_for(noise_var, mismatch)
+    problem = GaussianProblem(fit.flow_px, good / noise_var, fit.knots, scale)
     level = weighted_mean(frames, problem.precision)
-    image = problem.solve(frames - level)
-    varying = burst.noise is not None and bool((burst.noise.a > 0).any())
+    data = frames - level
+    image = problem.solve(data)
+    unsettled = torch.ones_like(mismatch, dtype=torch.bool)
+    varying = burst.noise.a > 0 if burst.noise is not None else ~unsettled
     for _ in range(MAX_REWEIGHTINGS):
         # noise and mismatch are now known better than from single frames, or under a window
         signal = problem.model.forward(image) + level
         if burst.noise is not None:
             noise_var = normalised_noise_var(burst.noise, signal * gain, burst.gain) / gain**2
             noise_var = noise_var.clamp(min=1e-14)
-        before, mismatch = mismatch, unexplained(problem, frames - signal, noise_var)
-        settled = bool((mismatch <= 1.2 * before).all())
-        if settled and not varying:
+        found = unexplained(problem, frames - signal, noise_var)
+        grown = found > 1.2 * mismatch
+        mismatch = torch.where(unsettled, found, mismatch)
+        again = (unsettled & (grown | varying)).nonzero()[:, 0]
+        if not len(again):
             break
-        problem = problem_for(noise_var, mismatch)
-        image = problem.solve(frames - level, start=image)
-        if settled:
-            break
+        precision = problem.precision.index_copy(
+            0, again, (good / (noise_var + mismatch[:, None, None, None]))[again]
+        )
+        problem = problem.reweighted(precision)
+        image = image.index_copy(0, again, problem.part(again).solve(data[again], image[again]))
+        unsettled = unsettled & grown
     fit = dataclasses.replace(fit, mismatch=mismatch)
     mean = problem.crop(image) + level[:, 0]
     var = posterior_variance(problem, image, level[:, 0, 0, 0], fit)

@@ -54,15 +54,16 @@ def stationary_variance(problem: GaussianProblem) -> Tensor:
     scale = problem.scale
     covariance = problem.blocks.covariance
     lattice = (problem.canvas[0] // scale, problem.canvas[1] // scale)
-    fy, fx = image_frequencies(lattice, scale, covariance.real)
-    count = half_weight(lattice[1], fy)
-    tau = torch.arange(scale, device=fy.device)
-    phase = torch.polar(
-        torch.ones((), device=fy.device),
-        2 * math.pi * (fy[..., None, None] * tau[:, None] + fx[..., None, None] * tau),
-    ).flatten(-2)  # (a, c, K, s*s)
-    weight = count[:, None, None] / (count.sum() * lattice[0] * scale**2)
-    total = torch.einsum("ackt,backl,aclt->bt", phase * weight, covariance, phase.conj())
+    count = half_weight(lattice[1], problem.prior)
+    mixed = (covariance * count).sum((-1, -2)) / (count.sum() * lattice[0] * scale**2)
+    # aliases differ by whole multiples of 1/s, so their phases on a sub-grid, `e_k conj(e_k')`,
+    # are the same at every frequency
+    step = torch.arange(scale, device=count.device) / scale
+    fy, fx = (f.flatten() for f in torch.meshgrid(step, step, indexing="ij"))
+    tau = scale * torch.stack([fy, fx], -1)
+    cycles = tau @ torch.stack([fy, fx])  # (s*s, K)
+    phase = torch.polar(torch.ones_like(cycles), 2 * math.pi * cycles)
+    total = torch.einsum("tk,bkl,tl->bt", phase, mixed, phase.conj())
     grid = total.real.unflatten(1, (scale, scale))
     height, width = (size - 2 * problem.pad for size in problem.canvas)
     return grid.repeat(1, height // scale, width // scale)
@@ -77,15 +78,15 @@ def alignment_variance(problem: GaussianProblem, image: Tensor, level: Tensor, f
     whole = folded.clone()
     whole[:, 0, 0, 0] += level * math.sqrt(problem.canvas[0] * problem.canvas[1])
     turned = [2j * math.pi * scale * f * folded for f in (fy, fx)]
-    changes = blocks.see @ torch.stack([*turned, whole], -1)  # (B, a, c, N, 3)
-    answers = (blocks.reach()[..., None] * changes[..., None, :]).movedim(-2, -3).flatten(-2)
-    # (B, a, c, K, 3N): what one unit of each unknown does to the image; the strongest mixtures
+    changes = torch.stack([blocks.see.predict(part) for part in (*turned, whole)], 2)
+    answers = blocks.answers(changes).flatten(1, 2).flatten(2)
+    # (B, 3N, K*a*c): what one unit of each unknown does to the image; the strongest mixtures
     # of them carry nearly all of the variance, and the rest is made up for
-    unit = answers.abs().square().sum((1, 2, 3)).sqrt().clamp(min=1e-30)
+    unit = torch.linalg.vector_norm(answers, dim=2).clamp(min=1e-30)
     scaled = fit.covariance * unit[:, :, None] * unit[:, None]
     root = leading_factor(scaled, MODES)
     missed = scaled.diagonal(dim1=-2, dim2=-1).sum(1) / root.square().sum((1, 2)).clamp(min=1e-30)
     root = root / unit[..., None]
-    modes = (answers @ root.to(answers.dtype)[:, None, None]).movedim(-1, 1)
+    modes = (root.mT.to(answers.dtype) @ answers).unflatten(2, folded.shape[1:])
     total = to_image(modes, scale, lattice[1]).square().sum(1)
     return problem.crop(total) * missed[:, None, None].clamp(min=1)
