@@ -22,9 +22,7 @@ from typing import Any
 import torch
 from paper_figure import figure_1
 
-from pushframe.book import WEIGHTS
 from pushframe.burst import Burst, Posterior
-from pushframe.checkpoint import LOG, NAME, read_state
 from pushframe.evaluate import evaluate
 from pushframe.methods import METHODS, Estimate, Method, run_network
 from pushframe.model import Network, estimate_motion
@@ -34,7 +32,9 @@ from pushframe.simulate import preset, with_options
 from pushframe.sources import SimulatedCases, find_sources
 from pushframe.tables import SUMMARY, TABLE_1, TABLE_2, number, tables_markdown
 from pushframe.train import train
-from pushframe.train_config import TrainConfig, load_train_config
+from pushframe.train.book import WEIGHTS
+from pushframe.train.checkpoint import LOG, NAME, read_state
+from pushframe.train.config import TrainConfig, load_train_config
 from pushframe.weights import load_weights
 
 TWINS = {"self-sup.": [], "supervised": ["loss.kind=supervised"]}

@@ -68,8 +68,10 @@ def test_parts_and_resume(words: list[str], tmp_path: Path, capsys, monkeypatch)
     assert "expected seed = 0 as the run was started with, got 5" in refused(
         capsys, monkeypatch, other
     )
-    longer = [*words, "--resume", "--set=schedule.steps=5"]
-    assert CliRunner().invoke(app, longer).stdout.startswith("done: ")
+    longer = [*words, "--resume", "--set=schedule.steps=5", "--json"]
+    told = json.loads(CliRunner().invoke(app, longer).stdout)
+    assert (told["done"], told["step"]) == (True, 5)
+    assert Path(told["weights"]).exists()
     lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["step"] == 5
 

@@ -18,15 +18,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 from training import config, loss_curve, settings, write_images
 
-from pushframe import checkpoint
-from pushframe.checkpoint import NAME, read_state
 from pushframe.data import Batch, ImageStream
 from pushframe.errors import FileError, TrainingError, UsageError
 from pushframe.io import write_burst
 from pushframe.simulate import PRESETS, simulate_one, with_options
-from pushframe.team import Team
-from pushframe.train import train
-from pushframe.train_config import ScheduleConfig
+from pushframe.train import checkpoint, train
+from pushframe.train.checkpoint import NAME, read_state
+from pushframe.train.config import ScheduleConfig
+from pushframe.train.team import Team
 from pushframe.weights import load_weights
 
 PROGRAM = Path(__file__).with_name("training.py")
@@ -173,7 +172,7 @@ def test_self_supervised_training_cannot_see_the_truth(
 def test_a_loss_gone_wrong_stops_with_the_last_good_checkpoint(
     value: float, images: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    from pushframe import train as module
+    from pushframe.train import loop as module
 
     count, original = [0], module.batch_loss
 

@@ -17,10 +17,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pushframe import checkpoint
 from pushframe.scenes import procedural_scene
-from pushframe.train import train
-from pushframe.train_config import TrainConfig, load_train_config
+from pushframe.train import checkpoint, train
+from pushframe.train.config import TrainConfig, load_train_config
 
 
 def write_images(folder: Path, count: int = 3, side: int = 96) -> Path:

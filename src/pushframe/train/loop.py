@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
+from ..model import NETWORKS, Network
+from ..weights import load_weights, to_device
 from .book import Book
 from .checkpoint import State, load_checkpoint
+from .config import ScheduleConfig, TrainConfig
 from .material import open_material
-from .model import NETWORKS, Network
 from .step import batch_loss
 from .team import Team
-from .train_config import ScheduleConfig, TrainConfig
-from .weights import load_weights, to_device
 
 
 def train(

@@ -17,10 +17,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from .checks import require
-from .errors import FileError, UsageError
-from .io import atomic_path
-from .model import Network
+from ..checks import require
+from ..errors import FileError, UsageError
+from ..io import atomic_path
+from ..model import Network
 
 NAME = "checkpoint.safetensors"
 LOG = "log.jsonl"

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import TrainingError
+from ..weights import save_weights
 from .checkpoint import Log, State, save_checkpoint
-from .errors import TrainingError
+from .config import TrainConfig
 from .material import Material
 from .team import Team
-from .train_config import TrainConfig
-from .weights import save_weights
 
 WEIGHTS = "weights.safetensors"
 EXPLODED_NATS = 10.0  # above the best mean loss of a logging interval
