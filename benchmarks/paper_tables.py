@@ -30,7 +30,7 @@ from pushframe.noise import normalised_noise_var
 from pushframe.plots import coverage_png
 from pushframe.simulate import preset, with_options
 from pushframe.sources import SimulatedCases, find_sources
-from pushframe.tables import SUMMARY, TABLE_1, TABLE_2, number, tables_markdown
+from pushframe.tables import BALANCED, SUMMARY, TABLE_1, TABLE_2, number, tables_markdown
 from pushframe.train import train
 from pushframe.train.book import WEIGHTS
 from pushframe.train.checkpoint import LOG, NAME, read_state
@@ -215,8 +215,10 @@ def paper_columns() -> dict[str, Any]:
             ((2.04, 0.024, 6.31, 1.54), (1.71, 0.027, 5.89, 1.39)),
         ),
     }
-    none: dict[str, Any] = {key: None for _, key, *_ in (*SUMMARY, *TABLE_1, *TABLE_2)}
-    none |= {"coverage": None, "image_balanced": {"psnr_db": None}}
+    keys = [key for _, key, *_ in (*SUMMARY, *TABLE_1, *TABLE_2)]
+    balanced = dict.fromkeys(key.removeprefix(BALANCED) for key in keys)
+    none: dict[str, Any] = dict.fromkeys((*keys, "coverage"))
+    none |= {"image_balanced": balanced, "interval_90": balanced}
 
     def filled(rows: tuple[Any, ...], values: tuple[float, ...]) -> dict[str, Any]:
         given = {

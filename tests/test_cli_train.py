@@ -51,8 +51,9 @@ def test_it_trains_and_the_weights_serve(words: list[str], tmp_path: Path) -> No
     ]
     weights = str(tmp_path / "run" / "weights.safetensors")
     small = ["--size", "16", "--frames", "3", "--border", "4"]
+    both = ["--methods", f"shift_and_add,{weights}"]
     told = CliRunner().invoke(
-        app, ["evaluate", "scene:3", "--out", str(tmp_path / "out"), "--methods", weights, *small]
+        app, ["evaluate", "scene:3", "--out", str(tmp_path / "out"), *both, *small]
     )
     assert told.exit_code == 0, (told.output, told.exception)
     found = json.loads((tmp_path / "out" / "evaluation.json").read_text())
