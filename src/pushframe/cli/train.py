@@ -62,7 +62,7 @@ def command(
     check_device(device)
     if resume:
         _check_same(chosen, to)
-    elif Team.is_led_from_here() and to.exists() and (not to.is_dir() or any(to.iterdir())):
+    elif Team.is_led_from_here() and _holds_something(to):
         raise FileError(
             f"expected a new or empty folder, got {to}: choose another --out, or go on with "
             "--resume"
@@ -78,6 +78,13 @@ def command(
         return
     said = "done" if done else f"stopped at step {step}, go on with --resume"
     out.print(f"{said}: {files['weights']}, {files['checkpoint']}", highlight=False)
+
+
+def _holds_something(run: Path) -> bool:
+    """Whether a folder holds more than drafts of a run that was killed as it began."""
+    if not run.is_dir():
+        return run.exists()
+    return any(not entry.name.startswith(".pushframe-") for entry in run.iterdir())
 
 
 def _check_same(config: TrainConfig, run: Path) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import TrainingError
 from ..weights import save_weights
-from .checkpoint import Log, State, save_checkpoint
+from .checkpoint import Log, State, clear_leftovers, save_checkpoint
 from .config import TrainConfig
 from .material import Material
 from .team import Team
@@ -45,8 +45,10 @@ class Book:
         self.since = time.perf_counter()
         self.saved = state.progress.step
         if team.leads:
-            run.mkdir(parents=True, exist_ok=True)
+            clear_leftovers(run)
             self.log = Log(run, state.progress.step)
+            if state.progress.step == 0:  # so that --resume works from the very start
+                save_checkpoint(run, state, dataclasses.asdict(config))
 
     def keep(self, loss: Tensor, norm: Tensor) -> None:
         """Take note of one step, and do what is due after it."""

@@ -51,6 +51,7 @@ def train(
     material = open_material(config, network.scale, device, skip_bad)
     book = Book(config, run, team, state, material, on_log)
     if config.compile:
+        torch.compiler.reset()  # several runs in one process would use up its cache
         for part in network.heavy_parts():
             part.compile()
 
