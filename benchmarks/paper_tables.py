@@ -22,9 +22,7 @@ from typing import Any
 import torch
 from paper_figure import figure_1
 
-from pushframe.book import WEIGHTS
 from pushframe.burst import Burst, Posterior
-from pushframe.checkpoint import LOG, NAME, read_state
 from pushframe.evaluate import evaluate
 from pushframe.methods import METHODS, Estimate, Method, run_network
 from pushframe.model import Network, estimate_motion
@@ -32,9 +30,11 @@ from pushframe.noise import normalised_noise_var
 from pushframe.plots import coverage_png
 from pushframe.simulate import preset, with_options
 from pushframe.sources import SimulatedCases, find_sources
-from pushframe.tables import SUMMARY, TABLE_1, TABLE_2, number, tables_markdown
+from pushframe.tables import BALANCED, SUMMARY, TABLE_1, TABLE_2, number, tables_markdown
 from pushframe.train import train
-from pushframe.train_config import TrainConfig, load_train_config
+from pushframe.train.book import WEIGHTS
+from pushframe.train.checkpoint import LOG, NAME, read_state
+from pushframe.train.config import TrainConfig, load_train_config
 from pushframe.weights import load_weights
 
 TWINS = {"self-sup.": [], "supervised": ["loss.kind=supervised"]}
@@ -215,8 +215,10 @@ def paper_columns() -> dict[str, Any]:
             ((2.04, 0.024, 6.31, 1.54), (1.71, 0.027, 5.89, 1.39)),
         ),
     }
-    none: dict[str, Any] = {key: None for _, key, *_ in (*SUMMARY, *TABLE_1, *TABLE_2)}
-    none |= {"coverage": None, "image_balanced": {"psnr_db": None}}
+    keys = [key for _, key, *_ in (*SUMMARY, *TABLE_1, *TABLE_2)]
+    balanced = dict.fromkeys(key.removeprefix(BALANCED) for key in keys)
+    none: dict[str, Any] = dict.fromkeys((*keys, "coverage"))
+    none |= {"image_balanced": balanced, "interval_90": balanced}
 
     def filled(rows: tuple[Any, ...], values: tuple[float, ...]) -> dict[str, Any]:
         given = {

@@ -51,8 +51,9 @@ def test_it_trains_and_the_weights_serve(words: list[str], tmp_path: Path) -> No
     ]
     weights = str(tmp_path / "run" / "weights.safetensors")
     small = ["--size", "16", "--frames", "3", "--border", "4"]
+    both = ["--methods", f"shift_and_add,{weights}"]
     told = CliRunner().invoke(
-        app, ["evaluate", "scene:3", "--out", str(tmp_path / "out"), "--methods", weights, *small]
+        app, ["evaluate", "scene:3", "--out", str(tmp_path / "out"), *both, *small]
     )
     assert told.exit_code == 0, (told.output, told.exception)
     found = json.loads((tmp_path / "out" / "evaluation.json").read_text())
@@ -68,8 +69,10 @@ def test_parts_and_resume(words: list[str], tmp_path: Path, capsys, monkeypatch)
     assert "expected seed = 0 as the run was started with, got 5" in refused(
         capsys, monkeypatch, other
     )
-    longer = [*words, "--resume", "--set=schedule.steps=5"]
-    assert CliRunner().invoke(app, longer).stdout.startswith("done: ")
+    longer = [*words, "--resume", "--set=schedule.steps=5", "--json"]
+    told = json.loads(CliRunner().invoke(app, longer).stdout)
+    assert (told["done"], told["step"]) == (True, 5)
+    assert Path(told["weights"]).exists()
     lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["step"] == 5
 

@@ -10,12 +10,13 @@ import pytest
 import torch
 from training import config, write_images
 
-from pushframe.burst_stream import BurstStream, cut
-from pushframe.data import DataConfig, ImageStream, draws, held_out, read_images, validation_cases
+from pushframe.data import DataConfig, ImageStream, held_out, read_images, validation_cases
+from pushframe.data.bursts import BurstStream, cut
+from pushframe.data.config import draws
+from pushframe.data.mixture import Mixture, draw_setting, random_holes
 from pushframe.errors import BurstError, FileError, UsageError
-from pushframe.mixture import Mixture, draw_setting, random_holes
 from pushframe.simulate import PRESETS, simulate_one, with_options
-from pushframe.train_config import load_train_config
+from pushframe.train.config import load_train_config
 
 ROOT = Path(__file__).parents[1]
 TINY = DataConfig(images="x", batch=4, shards=2, frames=(2, 5), size=16)

@@ -18,7 +18,7 @@ from pushframe import methods, theory
 from pushframe.cli import app
 from pushframe.cli.console import flattened
 from pushframe.simulate import PRESETS, Simulation
-from pushframe.train_config import TrainConfig
+from pushframe.train.config import TrainConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]

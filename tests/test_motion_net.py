@@ -17,9 +17,9 @@ from pushframe.methods import run_network
 from pushframe.model import HdrDsp, HdrDspConfig, find_motion
 from pushframe.model.motion_net import MotionNet, frame_pairs
 from pushframe.simulate import PRESETS, simulate, with_options
-from pushframe.step import reference_loss
 from pushframe.train import train
-from pushframe.train_config import LossConfig
+from pushframe.train.config import LossConfig
+from pushframe.train.step import reference_loss
 from pushframe.weights import load_weights
 
 SMALL = HdrDspConfig(features=4, encoder_blocks=1, decoder_blocks=1, finds_motion=True)

@@ -16,17 +16,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from training import config, settings, write_images
+from training import config, loss_curve, settings, write_images
 
-from pushframe import checkpoint
-from pushframe.checkpoint import NAME, read_state
 from pushframe.data import Batch, ImageStream
 from pushframe.errors import FileError, TrainingError, UsageError
 from pushframe.io import write_burst
 from pushframe.simulate import PRESETS, simulate_one, with_options
-from pushframe.team import Team
-from pushframe.train import train
-from pushframe.train_config import ScheduleConfig
+from pushframe.train import checkpoint, train
+from pushframe.train.checkpoint import NAME, read_state
+from pushframe.train.config import ScheduleConfig
+from pushframe.train.team import Team
 from pushframe.weights import load_weights
 
 PROGRAM = Path(__file__).with_name("training.py")
@@ -66,16 +65,15 @@ def losses(run: Path) -> list[tuple[int, float]]:
 def test_killed_at_any_moment_it_resumes_bit_for_bit(
     moment: str, images: Path, tmp_path: Path
 ) -> None:
-    """Between checkpoints, while one is being written, and (kill=2) before there is any."""
+    """Between checkpoints, while one is being written, and (kill=2) before the first is due."""
     overrides = settings(images)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     train(config(images), whole)
     finish(start(overrides, cut, moment), -signal.SIGKILL)
-    resume = () if moment == "kill=2" else ("resume",)
-    if resume:
-        assert read_state(cut)[0].step == 3
-        assert not same(whole, cut)
-    finish(start(overrides, cut, *resume), 0)
+    assert read_state(cut)[0].step == (0 if moment == "kill=2" else 3)
+    assert not same(whole, cut)
+    finish(start(overrides, cut, "resume"), 0)
+    assert not list(cut.glob(".*"))  # drafts are gone
     assert read_state(cut)[0].step == 8
     assert same(whole, cut)
     assert [step for step, _ in losses(cut)] == [2, 4, 6, 8]
@@ -92,6 +90,14 @@ def test_parts_of_a_run_are_the_run(images: Path, tmp_path: Path) -> None:
         steps.append(state.progress.step)
     assert steps == list(range(1, 9))
     assert same(whole, parts)
+
+
+def test_the_loss_curve_is_the_golden_one(tmp_path: Path) -> None:
+    """A refactor shows the same losses; `python tests/training.py golden` writes them anew."""
+    text = (PROGRAM.parent / "golden" / "hdr_dsp_losses.txt").read_text()
+    golden = [float(line) for line in text.split()]
+    assert len(golden) == 20
+    assert loss_curve(tmp_path) == pytest.approx(golden, abs=2e-3)
 
 
 def test_another_seed_is_another_run(images: Path, tmp_path: Path) -> None:
@@ -165,7 +171,7 @@ def test_self_supervised_training_cannot_see_the_truth(
 def test_a_loss_gone_wrong_stops_with_the_last_good_checkpoint(
     value: float, images: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    from pushframe import train as module
+    from pushframe.train import loop as module
 
     count, original = [0], module.batch_loss
 
@@ -185,7 +191,7 @@ def test_a_loss_gone_wrong_stops_with_the_last_good_checkpoint(
 
 
 def test_a_full_disk_loses_nothing(images: Path, tmp_path: Path, monkeypatch) -> None:
-    original, room = checkpoint.save, [1]
+    original, room = checkpoint.save, [2]  # that of the start, and the first one
 
     def full(tensors: dict, metadata: dict) -> bytes:
         if not room[0]:

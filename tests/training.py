@@ -1,6 +1,7 @@
 """A training run small enough for a test, also as a program of its own that can be killed.
 
 python training.py CONFIG_JSON RUN [resume] [kill=STEP] [torn=STEP]
+python training.py golden > golden/hdr_dsp_losses.txt
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from pushframe import checkpoint
 from pushframe.scenes import procedural_scene
-from pushframe.train import train
-from pushframe.train_config import TrainConfig, load_train_config
+from pushframe.train import checkpoint, train
+from pushframe.train.config import TrainConfig, load_train_config
 
 
 def write_images(folder: Path, count: int = 3, side: int = 96) -> Path:
@@ -58,6 +59,20 @@ def config(images: Path, **changes: object) -> TrainConfig:
     return load_train_config(None, settings(images, **changes))
 
 
+def loss_curve(folder: Path) -> list[float]:
+    """The losses of 20 steps of the tiniest run."""
+    losses: list[float] = []
+    chosen = config(
+        write_images(folder / "images"), schedule__steps=20, log_every=1, validate_every=100
+    )
+    train(
+        chosen,
+        folder / "run",
+        on_log=lambda line, _: losses.append(line["loss"]) if "loss" in line else None,
+    )
+    return losses
+
+
 def main() -> None:
     """Train; kill this process at a step, or in the middle of writing a checkpoint."""
     torch.set_num_threads(1)
@@ -93,4 +108,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["golden"]:
+        torch.set_num_threads(1)
+        with tempfile.TemporaryDirectory() as place:
+            print("\n".join(f"{loss:.6f}" for loss in loss_curve(Path(place))))
+    else:
+        main()

@@ -67,8 +67,10 @@ def l1(mean: Tensor, target: Tensor, valid: Tensor) -> Tensor:
 def motion_l1(flow_px: Tensor, true_px: Tensor, noise_var: Tensor) -> Tensor:
     """`|flow - true flow|`, a frame's weight one over its noise std; (B, N, 2), low-res px.
 
-    noise_var: (B, N, H, W). Frame 0, the reference, has no motion to learn.
+    noise_var: (B, N, H, W). Of a true flow for every pixel the mean counts. Frame 0, the
+    reference, has no motion to learn.
     """
+    true_px = true_px.mean((-1, -2)) if true_px.ndim == 5 else true_px
     weight = 1 / noise_var.mean((-1, -2)).sqrt()
     weight = (weight / weight.mean(1, keepdim=True))[:, 1:, None]
     return (weight * (flow_px - true_px)[:, 1:].abs()).mean()

@@ -37,20 +37,6 @@ BLOCK_PX = 8
 MIDDLE_PX = 128  # side of the part of a large frame that is looked at
 
 
-def with_noise_law(burst: Burst, scale: int) -> Burst:
-    """The burst with its noise law, estimated from its middle where none is given, and said so."""
-    if burst.noise is not None:
-        return burst
-    starts = [max(0, (size - MIDDLE_PX) // 2) for size in burst.shape]
-    rows, columns = (slice(start, start + MIDDLE_PX) for start in starts)
-    middle = dataclasses.replace(
-        burst, frames=burst.frames[:, rows, columns], valid=burst.valid[:, rows, columns]
-    )
-    law = estimate_noise_law(middle.to("cpu"), scale)
-    said = f"The noise law var = {float(law.a):.4g} * dn + {float(law.b):.4g} was estimated."
-    return dataclasses.replace(burst, noise=law, notes=(*burst.notes, said))
-
-
 def estimate_noise_law(burst: Burst, scale: int = 2) -> NoiseLaw:
     """The law `var = a * dn + b` of the raw pixels of one burst, (N, H, W), N of 3 or more.
 

@@ -11,13 +11,12 @@ from typing import Any
 
 import typer
 
-from ..book import WEIGHTS
-from ..checkpoint import NAME, read_state
 from ..errors import FileError, UsageError
-from ..team import Team
-from ..train import train
-from ..train_config import TrainConfig, load_train_config
-from .console import check_device, err, flattened, out
+from ..train import TrainConfig, load_train_config, train
+from ..train.book import WEIGHTS
+from ..train.checkpoint import LOG, NAME, read_state
+from ..train.team import Team
+from .console import JSON_OPTION, check_device, err, flattened, out, print_json
 
 TRAIN_SET_OPTION = typer.Option(
     [],
@@ -44,6 +43,7 @@ def command(
         False, "--skip-bad", help="Leave out images or bursts that cannot be used."
     ),
     device: str = typer.Option("cpu", help="cpu or cuda."),
+    as_json: bool = JSON_OPTION,
 ) -> None:
     """Train a network; killed at any moment, it goes on with --resume.
 
@@ -62,17 +62,29 @@ def command(
     check_device(device)
     if resume:
         _check_same(chosen, to)
-    elif Team.is_led_from_here() and to.exists() and (not to.is_dir() or any(to.iterdir())):
+    elif Team.is_led_from_here() and _holds_something(to):
         raise FileError(
             f"expected a new or empty folder, got {to}: choose another --out, or go on with "
             "--resume"
         )
     with _live() as on_log:
         state = train(chosen, to, device, resume, stop_after_minutes, skip_bad, on_log)
-    done = chosen.schedule.share_done(state.progress) >= 1
-    said = "done" if done else f"stopped at step {state.progress.step}, go on with --resume"
-    if Team.is_led_from_here():
-        out.print(f"{said}: {to / WEIGHTS}, {to / NAME}", highlight=False)
+    if not Team.is_led_from_here():
+        return
+    done, step = chosen.schedule.share_done(state.progress) >= 1, state.progress.step
+    files = {"weights": str(to / WEIGHTS), "checkpoint": str(to / NAME), "log": str(to / LOG)}
+    if as_json:
+        print_json({"done": done, "step": step, **files})
+        return
+    said = "done" if done else f"stopped at step {step}, go on with --resume"
+    out.print(f"{said}: {files['weights']}, {files['checkpoint']}", highlight=False)
+
+
+def _holds_something(run: Path) -> bool:
+    """Whether a folder holds more than drafts of a run that was killed as it began."""
+    if not run.is_dir():
+        return run.exists()
+    return any(not entry.name.startswith(".pushframe-") for entry in run.iterdir())
 
 
 def _check_same(config: TrainConfig, run: Path) -> None:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from ..checks import require
+from ..config import load_config, suggestion
+from ..data import DataConfig
+from ..errors import UsageError
+from ..model import NETWORKS, HdrDspConfig, MotionKind
 from .checkpoint import Progress
-from .checks import require
-from .config import load_config, suggestion
-from .data import DataConfig
-from .errors import UsageError
-from .model import NETWORKS, HdrDspConfig, MotionKind
 
 
 @dataclass(frozen=True)

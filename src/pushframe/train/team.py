@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .checks import require
-from .errors import UsageError
+from ..checks import require
+from ..errors import UsageError
 
 
 @dataclass(frozen=True)

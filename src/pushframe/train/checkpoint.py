@@ -8,6 +8,7 @@ step, so there is no other state.
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from .checks import require
-from .errors import FileError, UsageError
-from .io import atomic_path
-from .model import Network
+from ..checks import require
+from ..errors import FileError, UsageError
+from ..io import atomic_path
+from ..io.guard import unwritable
+from ..model import Network
 
 NAME = "checkpoint.safetensors"
 LOG = "log.jsonl"
@@ -134,6 +136,16 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(start): x for name, x in tensors.items() if name.startswith(start)}
 
 
+def clear_leftovers(run: Path) -> None:
+    """Make the folder of a run, without the drafts that a killed part may have left in it."""
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(run, error) from error
+    for room in run.glob(".pushframe-*"):
+        shutil.rmtree(room, ignore_errors=True)
+
+
 class Log:
     """One JSON object a line: step, losses, speed, validation figures."""
 
@@ -154,5 +166,8 @@ class Log:
 
     def write(self, **facts: Any) -> None:
         """Add a line."""
-        with self.path.open("a") as stream:
-            stream.write(json.dumps(facts) + "\n")
+        try:
+            with self.path.open("a") as stream:
+                stream.write(json.dumps(facts) + "\n")
+        except OSError as error:
+            raise unwritable(self.path, error) from error

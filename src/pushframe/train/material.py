@@ -13,15 +13,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .burst import Burst, Simulated, stack
-from .burst_stream import BurstStream, cut, read_bursts
+from ..burst import Burst, Simulated, stack
+from ..data import (
+    BurstStream,
+    ImageStream,
+    Stream,
+    cut,
+    held_out,
+    read_bursts,
+    read_images,
+    validation_cases,
+)
+from ..metrics import Metrics
+from ..model import Motion, MotionKind, Network, estimate_motion, find_motion
+from ..version import __version__
 from .checkpoint import Progress
-from .data import ImageStream, Stream, held_out, read_images, validation_cases
-from .metrics import Metrics
-from .model import Motion, MotionKind, Network, estimate_motion, find_motion
+from .config import LossConfig, TrainConfig
 from .step import reference_loss
-from .train_config import LossConfig, TrainConfig
-from .version import __version__
 
 JUDGED_AT_ONCE = 8
 FIGURES = ("psnr_db", "nll", "calibration_error", "mean_z2", "flow_rmse_px")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .burst import Burst, NoiseLaw
-from .checks import require
-from .data import Batch
-from .errors import UsageError
-from .geometry import random_tau, subsample
-from .loss import l1, motion_l1, mse, self_supervised_nll, supervised_nll
-from .model import Motion, Network, find_motion
-from .noise import frame_noise_var
-from .train_config import LossConfig, TrainConfig
+from ..burst import Burst, NoiseLaw
+from ..checks import require
+from ..data import Batch
+from ..errors import UsageError
+from ..geometry import random_tau, subsample
+from ..loss import l1, motion_l1, mse, self_supervised_nll, supervised_nll
+from ..model import Motion, Network, find_motion
+from ..noise import frame_noise_var
+from .config import LossConfig, TrainConfig
 
 
 def batch_loss(network: Network, batch: Batch, config: TrainConfig) -> Tensor:

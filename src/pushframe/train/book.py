@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checkpoint import Log, State, save_checkpoint
-from .errors import TrainingError
+from ..errors import TrainingError
+from ..weights import save_weights
+from .checkpoint import Log, State, clear_leftovers, save_checkpoint
+from .config import TrainConfig
 from .material import Material
 from .team import Team
-from .train_config import TrainConfig
-from .weights import save_weights
 
 WEIGHTS = "weights.safetensors"
 EXPLODED_NATS = 10.0  # above the best mean loss of a logging interval
@@ -45,8 +45,10 @@ class Book:
         self.since = time.perf_counter()
         self.saved = state.progress.step
         if team.leads:
-            run.mkdir(parents=True, exist_ok=True)
+            clear_leftovers(run)
             self.log = Log(run, state.progress.step)
+            if state.progress.step == 0:  # so that --resume works from the very start
+                save_checkpoint(run, state, dataclasses.asdict(config))
 
     def keep(self, loss: Tensor, norm: Tensor) -> None:
         """Take note of one step, and do what is due after it."""

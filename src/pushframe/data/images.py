@@ -1,112 +1,27 @@
-"""Batches for training, each a pure function of (seed, step, shard): nothing to save or restore.
-
-From sharp images bursts are simulated on the training device; from a folder of bursts without
-truth crops are cut. A batch is drawn in shards, so that several processes can share one.
-"""
+"""Sharp images to simulated bursts: cut, turned and exposed on the training device."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .burst import Burst, Simulated
-from .checks import check_scale, require
-from .errors import FileError, PushframeError, UsageError
-from .io import read_image
-from .mixture import Mixture, draw_setting, possible_presets, random_holes
-from .simulate import preset, simulate, with_options
-from .windows import simulate_windows
+from ..burst import Simulated
+from ..checks import check_scale, require
+from ..errors import FileError, PushframeError, UsageError
+from ..io import read_image
+from ..simulate import preset, simulate, with_options
+from ..windows import simulate_windows
+from .config import Batch, DataConfig, draws
+from .mixture import draw_setting, possible_presets, random_holes
 
 IMAGE_SUFFIXES = (".tif", ".tiff", ".png", ".npy")
 WHITE_LEVEL = 3400.0
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """What is trained on.
-
-    images: a folder of sharp images in DN, from which bursts are simulated; or bursts: a folder
-        of bursts, no truth needed. One of the two.
-    validation_groups: held out, by the `group` of MANIFEST.csv beside the images or above them,
-        or by the file's stem where there is none.
-    validation: simulated settings to validate on, `preset:frames`; validation_bursts: of each.
-    batch: bursts a step, of all processes together; shards: parts it is drawn in, one after the
-        other in one process, shared among several.
-    frames: fewest and most frames of a burst, one number drawn for each batch. size: side of a
-        frame, px. mixture: how bursts are simulated.
-    """
-
-    images: str = ""
-    bursts: str = ""
-    validation_groups: tuple[str, ...] = ()
-    validation: tuple[str, ...] = ("paper:15", "paper:5")
-    validation_bursts: int = 32
-    batch: int = 32
-    shards: int = 1
-    frames: tuple[int, int] = (5, 20)
-    size: int = 64
-    mixture: Mixture = field(default_factory=Mixture)
-
-    def check(self) -> None:
-        """Refuse what cannot be meant."""
-        for name in ("batch", "shards", "validation_bursts"):
-            value = getattr(self, name)
-            require(value >= 1, f"data.{name} of at least 1", value, "raise it", UsageError)
-        require(
-            self.batch % self.shards == 0,
-            f"data.batch to be a multiple of data.shards = {self.shards}",
-            self.batch,
-            "change one of them",
-            UsageError,
-        )
-        require(
-            2 <= self.frames[0] <= self.frames[1],
-            "data.frames as [fewest, most], fewest of at least 2",
-            list(self.frames),
-            "a reference needs frames beside it",
-            UsageError,
-        )
-        require(self.size >= 16, "data.size of at least 16", self.size, "raise it", UsageError)
-        require(
-            bool(self.images) != bool(self.bursts),
-            "one of data.images and data.bursts",
-            "both" if self.images else "neither",
-            "name the folder to train on",
-            UsageError,
-        )
-
-
-class Batch(NamedTuple):
-    """One shard of a batch. truth and flow_px are None where only bursts are known.
-
-    generator: on the device, for what else is drawn at random in this step.
-    """
-
-    burst: Burst
-    truth: Tensor | None
-    flow_px: Tensor | None
-    generator: torch.Generator
-
-
-class Stream(Protocol):
-    """An endless, randomly accessible row of batches."""
-
-    def batch(self, step: int, shard: int) -> Batch:
-        """Shard `shard` of batch `step`."""
-        ...
-
-
-def draws(*entropy: int) -> tuple[np.random.Generator, int]:
-    """A generator for the host and a seed for the device, the same for the same numbers."""
-    sequence = np.random.SeedSequence(entropy)
-    return np.random.default_rng(sequence), int(sequence.generate_state(1, np.uint64)[0] >> 1)
 
 
 class NamedImage(NamedTuple):
@@ -156,27 +71,6 @@ def _manifest(folder: Path) -> dict[str, dict[str, str]]:
             inside = [row for row in rows if row["file"].startswith(prefix)]
             return {row["file"].removeprefix(prefix): row for row in inside}
     return {}
-
-
-def held_out(groups: Sequence[str], config: DataConfig) -> list[bool]:
-    """Which entries belong to the validation groups; an unknown group is an error."""
-    for name in config.validation_groups:
-        require(
-            name in groups,
-            f"data.validation_groups among {', '.join(sorted(set(groups)))}",
-            name,
-            "correct the name",
-            UsageError,
-        )
-    outside = [group in config.validation_groups for group in groups]
-    require(
-        not all(outside),
-        "something left to train on",
-        "all groups held out",
-        "shorten data.validation_groups",
-        UsageError,
-    )
-    return outside
 
 
 class ImageStream:

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .burst import Burst, NoiseLaw
-from .checks import require
-from .data import Batch, DataConfig, draws
-from .errors import FileError, PushframeError
-from .io import is_burst, read_burst
-from .noise_law import with_noise_law
+from ..burst import Burst, NoiseLaw
+from ..checks import require
+from ..errors import FileError, PushframeError
+from ..io import is_burst, read_burst
+from ..noise_law import with_noise_law
+from .config import Batch, DataConfig, draws
 
 TRIES = 8  # for a crop whose reference is not mostly masked
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
+from ..model import NETWORKS, Network
+from ..weights import load_weights, to_device
 from .book import Book
 from .checkpoint import State, load_checkpoint
+from .config import ScheduleConfig, TrainConfig
 from .material import open_material
-from .model import NETWORKS, Network
 from .step import batch_loss
 from .team import Team
-from .train_config import ScheduleConfig, TrainConfig
-from .weights import load_weights, to_device
 
 
 def train(
@@ -51,6 +51,7 @@ def train(
     material = open_material(config, network.scale, device, skip_bad)
     book = Book(config, run, team, state, material, on_log)
     if config.compile:
+        torch.compiler.reset()  # several runs in one process would use up its cache
         for part in network.heavy_parts():
             part.compile()
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from .burst import Burst
-from .checks import require
-from .errors import UsageError
-from .geometry import pixel_grid
-from .simulate import PRESETS, Simulation, with_options
+from ..burst import Burst
+from ..checks import require
+from ..errors import UsageError
+from ..geometry import pixel_grid
+from ..simulate import PRESETS, Simulation, with_options
 
 DEAD_PIXELS = 1e-3  # share, in a burst that has holes
 SATURATED_STEPS = 2  # of exposure, where frames saturate: longer ones would be white all over
