@@ -137,9 +137,9 @@ def agreement(burst: Burst, flow_px: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     batch, count = burst.frames.shape[:2]
     smooth = masked_blur(burst.frames, burst.valid, AGREEMENT_SMOOTHING_PX)
     position = (pixel_grid(burst.shape, smooth) + flow_px[..., None, None]).flatten(0, 1)
-    spread = [x.repeat_interleave(count, 0) for x in (smooth[:, 0], burst.valid[:, 0].float())]
-    reference = sample_at(spread[0], position).unflatten(0, (batch, count))
-    seen = sample_at(spread[1], position, "bilinear").unflatten(0, (batch, count)) > 0.999
+    reference = forward_model(flow_px, burst.shape, 1, 0).forward(smooth[:, 0])
+    valid = burst.valid[:, 0].float().repeat_interleave(count, 0)
+    seen = sample_at(valid, position, "bilinear").unflatten(0, (batch, count)) > 0.999
     size = torch.tensor(burst.shape, device=position.device)[:, None, None]
     inside = ((position >= 0) & (position <= size - 1)).all(1).unflatten(0, (batch, count))
     weight = (seen & inside & burst.valid).to(smooth)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -110,26 +110,32 @@ class Transfer:
 
     def adjoint(self, frames: Tensor) -> Tensor:
         """`sum_t conj(h_t) v_t`, (B, K, a, c), of frames (B, N, a, c)."""
-        return sum_of_products(self.whole, frames.conj_physical()[:, :, None], 1).conj_physical()
+        return (self.whole * frames.conj_physical()[:, :, None]).sum(1).conj_physical()
 
 
 def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Transfer:
     """What frames moved by flow_px (B, N, 2) see; the kernel is that of `forward`, exactly."""
     whole, fraction = split_position(scale * flow_px)
-    taps = sinc_taps(fraction)
-    position = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=flow_px.device)
+    taps = sinc_taps(fraction).to(torch.complex64)
     axes = []
     for axis, size in enumerate(lattice):
-        frequency = torch.fft.fftfreq(scale * size, device=flow_px.device)
-        waves = torch.polar(*_unit(frequency * position[:, None]))
-        shift = torch.polar(*_unit(whole[..., axis, None] * frequency))
-        seen = taps[..., axis, :].to(waves.dtype) @ waves * shift
+        frequency, waves = _waves(scale * size, flow_px.device)
+        seen = taps[..., axis, :] @ waves * _unit(whole[..., axis, None] * frequency)
         axes.append(seen.unflatten(-1, (scale, size)))
     return Transfer(axes[0] / scale, axes[1][..., : lattice[1] // 2 + 1])
 
 
-def _unit(cycles: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.ones_like(cycles), 2 * math.pi * cycles
+@lru_cache(maxsize=8)
+def _waves(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Frequencies (size,) in cycles per px, and their waves at the kernel's taps, (24, size)."""
+    frequency = torch.fft.fftfreq(size, device=device)
+    position = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=device)
+    return frequency, _unit(frequency * position[:, None])
+
+
+def _unit(cycles: Tensor) -> Tensor:
+    """Complex numbers of modulus 1."""
+    return torch.polar(torch.ones_like(cycles), 2 * math.pi * cycles)
 
 
 class AliasBlocks:
