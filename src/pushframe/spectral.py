@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -106,6 +107,8 @@ class Transfer:
 
     def predict(self, image: Tensor) -> Tensor:
         """What the frames would be, (B, N, a, c), of an image (B, K, a, c)."""
+        if fused := _fused(image):
+            return fused.predict(self.rows, self.columns, image)
         return sum_of_products(self.whole, image[:, None], 2)
 
     def adjoint(self, frames: Tensor) -> Tensor:
@@ -150,6 +153,11 @@ class AliasBlocks:
 
     def __init__(self, see: Transfer, precision: Tensor, prior: Tensor) -> None:
         self.see, self.precision, self.scale = see, precision, see.rows.shape[2]
+        if fused := _fused(prior):
+            self.covariance, self.log_det = fused.covariance(
+                see.rows, see.columns, precision, prior
+            )
+            return
         rows, columns = see.pairs
         normal = self._from_axes((rows * precision[..., None]).mT @ columns)
         normal.diagonal(dim1=1, dim2=2).add_((1 / prior).movedim(1, -1))
@@ -171,6 +179,9 @@ class AliasBlocks:
 
     def mean(self, data: Tensor) -> Tensor:
         """The posterior mean (B, K, a, c) of frames' spectra (B, N, a, c)."""
+        if fused := _fused(data):
+            see = self.see
+            return fused.mean(see.rows, see.columns, self.precision, data, self.covariance)
         return self.solve(self.see.adjoint(self.precision[..., None, None] * data))
 
     def solve(self, right: Tensor) -> Tensor:
@@ -207,17 +218,24 @@ class AliasBlocks:
 
         change: (B, N, P, a, c). Returns (B, N, P, K, a, c).
         """
-        weighted = (change * self.precision[..., None, None, None]).conj_physical()[:, :, :, None]
-        reach = self._reach(slice(None))[:, :, None]
-        return (reach * weighted).conj_physical()
+        weighted = change * self.precision[..., None, None, None]
+        return self._couple(weighted, 1)[1].conj_physical()
 
-    def _reach(self, rows: slice) -> Tensor:
-        """The conjugate of `M^-1 h_t'`, (B, N, K, a, c), for some rows of frequencies."""
-        covariance, whole = self.covariance[..., rows, :], self.see.whole[..., rows, :]
-        kinds = range(covariance.shape[1])
-        return torch.stack(
-            [sum_of_products(whole, covariance[:, None, :, k], 2) for k in kinds], 2
+    def _couple(self, change: Tensor, every: int) -> tuple[Tensor, Tensor]:
+        """Conjugates of `h_t' d_t` and `M^-1 h_t' d_t`, each (B, N, P, K, a', c).
+
+        change: (B, N, P, a', c), at each so-many-th row of frequencies.
+        """
+        if fused := _fused(change):
+            see = self.see
+            return fused.couple(see.rows, see.columns, change, self.covariance, every)
+        whole, covariance = self.see.whole[..., ::every, :], self.covariance[..., ::every, :]
+        aliases = range(covariance.shape[1])
+        reach = torch.stack(
+            [sum_of_products(whole, covariance[:, None, :, k], 2) for k in aliases], 2
         )
+        change = change.conj_physical()[:, :, :, None]
+        return whole[:, :, None] * change, reach[:, :, None] * change
 
     def information(self, change: Tensor, count: Tensor, every: int = 1) -> Tensor:
         """What the frames tell of unknowns beside the image, with the image unknown too.
@@ -227,19 +245,30 @@ class AliasBlocks:
         `change' C^-1 change`, where `C^-1 = W - W h M^-1 h' W` is the inverse covariance of the
         frames.
         """
-        rows = slice(None, None, every)
         root = self.precision.sqrt()[..., None, None, None]
-        counted = change[..., rows, :] * (root * (every * count).sqrt())
+        counted = change[..., ::every, :] * (root * (every * count).sqrt())
         own = _flat_real(counted, 3)
         own = own @ own.mT  # (B, N, P, P)
-        weighted = (root * counted).conj_physical()[:, :, :, None]
         seen, answer = (
-            _flat_real((part[:, :, None] * weighted).flatten(1, 2), 2)
-            for part in (self.see.whole[..., rows, :], self._reach(rows))
+            _flat_real(part.flatten(1, 2), 2) for part in self._couple(root * counted, every)
         )
         alone = torch.eye(change.shape[1], device=own.device)[:, None, :, None]
         full = (own[:, :, :, None] * alone).flatten(3).flatten(1, 2)
         return full - seen @ answer.mT
+
+
+def _fused(like: Tensor) -> ModuleType | None:
+    """The kernels of `ops.alias` where they run: on a GPU, with Triton; None elsewhere."""
+    return _kernels() if like.is_cuda else None
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    try:
+        from .ops import alias
+    except ImportError:
+        return None
+    return alias
 
 
 def _flat_real(values: Tensor, start: int) -> Tensor:
