@@ -44,6 +44,7 @@ class GaussianProblem:
         rows = torch.fft.fftfreq(self.canvas[0], device=knots.device)
         columns = torch.fft.rfftfreq(self.canvas[1], device=knots.device)
         self.prior = spectrum_at(knots, radial_basis(rows[:, None], columns))
+        self.stiffness = 1 / self.prior
         lattice = (self.canvas[0] // scale, self.canvas[1] // scale)
         folded = radial_basis(*image_frequencies(lattice, scale, knots))
         self.folded_prior = spectrum_at(knots, folded)
@@ -79,9 +80,8 @@ class GaussianProblem:
 
     def normal(self, image: Tensor) -> Tensor:
         """`(sum_t F_t' D' W D F_t + prior^-1) image`."""
-        return self.model.adjoint(self.precision * self.model.forward(image)) + self.filter(
-            image, 1 / self.prior
-        )
+        seen = self.model.adjoint(self.precision * self.model.forward(image))
+        return seen + self.filter(image, self.stiffness)
 
     def precondition(self, image: Tensor) -> Tensor:
         """The periodic, uniformly weighted problem solved exactly, alias block by alias block."""

@@ -94,14 +94,8 @@ def _overlap(burst: Burst, shift_px: Tensor, border_px: int) -> Tensor:
     """Pixels with nothing invalid within `border_px`, in the frame and in the reference."""
     unseen = F.pad((~burst.valid).to(burst.frames), [border_px] * 4, value=1.0)
     near_all = F.max_pool2d(unseen, 2 * border_px + 1, stride=1)
-    near = near_all[:, 0]
-    position = pixel_grid(burst.shape, near) + shift_px.round()[..., None, None]
-    limit = near.new_tensor(burst.shape)[:, None, None] - 1
-    inside = ((position >= 0) & (position <= limit)).all(2)
-    position = position.flatten(0, 1)
-    count = burst.count
-    blocked = sample_at(near.repeat_interleave(count, 0), position, "bilinear") > 0
-    return (near_all == 0) & inside & ~blocked.unflatten(0, (-1, count))
+    moved = forward_model(shift_px.round(), burst.shape, 1, 0)
+    return (near_all == 0) & moved.inside & (moved.forward(near_all[:, 0]) < 0.5)
 
 
 def _flattened(burst: Burst) -> Tensor:

@@ -46,7 +46,12 @@ def unfold(folded: Tensor, scale: int, width: int) -> Tensor:
 
 def half_weight(width: int, like: Tensor) -> Tensor:
     """How many frequencies of a real image each kept column stands for, (c,): 1, 2, ..., 2(, 1)."""
-    own_mirror = 2 * torch.arange(width // 2 + 1, device=like.device) % width == 0
+    return _half_weight(width, like.device)
+
+
+@lru_cache(maxsize=8)
+def _half_weight(width: int, device: torch.device) -> Tensor:
+    own_mirror = 2 * torch.arange(width // 2 + 1, device=device) % width == 0
     return 2 - own_mirror.float()
 
 

@@ -117,6 +117,8 @@ class _Search:
         self.turn = (2j * math.pi * scale * rows, 2j * math.pi * scale * columns)
         self.whole_turn = [2j * math.pi * scale * f for f in (fy, fx)]
         self.count = half_weight(burst.shape[1], flow_px)
+        share = self.count / (self.count.sum() * burst.shape[0])
+        self.steep = (2 * math.pi * scale) ** 2 * (fy**2 + fx**2) / 2 * share
         self.basis = radial_basis(fy, fx)
         self.gain = torch.ones_like(self.noise)
         self.mismatch = torch.zeros_like(self.noise[:, 0])
@@ -167,9 +169,8 @@ class _Search:
         A frame that may be off says less. As seen through the aliases this varies little with
         frequency; one number a burst keeps the noise white.
         """
-        steep = torch.stack(self.whole_turn).abs().square().mean(0) * self.count
-        slope = (steep * prior).sum((1, 2, 3)) / (self.count.sum() * steep.shape[-2])
-        return (self.jitter_px / self.scale) ** 2 * slope[:, None]
+        slope = (prior.flatten(1) @ self.steep.flatten())[:, None]
+        return (self.jitter_px / self.scale) ** 2 * slope
 
     def _observed(self) -> Tensor:
         """The windowed frames less the image's level, (B, N, H, W)."""
