@@ -82,9 +82,7 @@ def lucas_kanade(
         tangent = torch.cat([gain, gain, torch.ones_like(gain)], -1)
         normal = products[..., :3] * tangent[..., None] * tangent[..., None, :]
         ridge = 1e-6 * normal.diagonal(dim1=-2, dim2=-1) + 1e-9  # no overlap: no change
-        change = torch.linalg.solve(
-            normal + torch.diag_embed(ridge), products[..., 3] * tangent
-        )
+        change = torch.linalg.solve(normal + torch.diag_embed(ridge), products[..., 3] * tangent)
         flow = flow + change[..., :2].clamp(-0.5, 0.5)
         gain = (gain + change[..., 2:]).clamp(0.5, 2.0)
     return flow * _moving(burst.count, flow)

@@ -66,9 +66,7 @@ def to_image(folded: Tensor, scale: int, width: int) -> Tensor:
     return torch.fft.ifft2(unfold(weighted, scale, width), norm="ortho").real
 
 
-def axis_frequencies(
-    lattice: tuple[int, int], scale: int, like: Tensor
-) -> tuple[Tensor, Tensor]:
+def axis_frequencies(lattice: tuple[int, int], scale: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Frequencies of the aliases along rows (s, a) and columns (s, c), cycles per high-res px."""
     fy, fx = (
         torch.fft.fftfreq(scale * size, device=like.device).unflatten(0, (scale, size))
@@ -112,7 +110,7 @@ class Transfer:
 
     def predict(self, image: Tensor) -> Tensor:
         """What the frames would be, (B, N, a, c), of an image (B, K, a, c)."""
-        if fused := _fused(image):
+        if fused := _fused(self.rows):
             return fused.predict(self.rows, self.columns, image)
         return sum_of_products(self.whole, image[:, None], 2)
 
@@ -158,7 +156,7 @@ class AliasBlocks:
 
     def __init__(self, see: Transfer, precision: Tensor, prior: Tensor) -> None:
         self.see, self.precision, self.scale = see, precision, see.rows.shape[2]
-        if fused := _fused(prior):
+        if fused := _fused(see.rows):
             self.covariance, self.log_det = fused.covariance(
                 see.rows, see.columns, precision, prior
             )
@@ -184,7 +182,7 @@ class AliasBlocks:
 
     def mean(self, data: Tensor) -> Tensor:
         """The posterior mean (B, K, a, c) of frames' spectra (B, N, a, c)."""
-        if fused := _fused(data):
+        if fused := _fused(self.see.rows):
             see = self.see
             return fused.mean(see.rows, see.columns, self.precision, data, self.covariance)
         return self.solve(self.see.adjoint(self.precision[..., None, None] * data))
@@ -231,7 +229,7 @@ class AliasBlocks:
 
         change: (B, N, P, a', c), at each so-many-th row of frequencies.
         """
-        if fused := _fused(change):
+        if fused := _fused(self.see.rows):
             see = self.see
             return fused.couple(see.rows, see.columns, change, self.covariance, every)
         whole, covariance = self.see.whole[..., ::every, :], self.covariance[..., ::every, :]
@@ -262,18 +260,18 @@ class AliasBlocks:
         return full - seen @ answer.mT
 
 
-def _fused(like: Tensor) -> ModuleType | None:
-    """The kernels of `ops.alias` where they run: on a GPU, with Triton; None elsewhere."""
-    return _kernels() if like.is_cuda else None
+def _fused(rows: Tensor) -> ModuleType | None:
+    """The kernels of `ops.alias_kernels` where they run: on a GPU, with Triton, at scale 2."""
+    return _kernels() if rows.is_cuda and rows.shape[2] == 2 else None
 
 
 @cache
 def _kernels() -> ModuleType | None:
     try:
-        from .ops import alias
+        from .ops import alias_kernels
     except ImportError:
         return None
-    return alias
+    return alias_kernels
 
 
 def _flat_real(values: Tensor, start: int) -> Tensor:

@@ -9,7 +9,7 @@ def median_over_frames(values: Tensor) -> Tensor:
     """The lower median over frames, NaN left out, (B, 1, H, W) of (B, N, H, W)."""
     if values.is_cuda:
         try:
-            from .median_kernel import lower_median
+            from .median_kernels import lower_median
         except ImportError:  # no Triton: slower, the same
             pass
         else:

@@ -53,7 +53,6 @@ def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
     good = burst.valid & ~fit.outlier & fit.kept[..., None, None]
     gain = fit.gain[..., None, None]
     frames = burst.frames / gain
-
     noise_var = frame_noise_var(burst) / gain**2
     mismatch = torch.zeros_like(fit.mismatch)
     problem = GaussianProblem(fit.flow_px, good / noise_var, fit.knots, scale)
@@ -78,7 +77,8 @@ def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
             0, again, (good / (noise_var + mismatch[:, None, None, None]))[again]
         )
         problem = problem.reweighted(precision)
-        image = image.index_copy(0, again, problem.part(again).solve(data[again], image[again]))
+        solved = problem.part(again).solve(data[again], image[again])
+        image = image.index_copy(0, again, solved)
         unsettled = unsettled & grown
     fit = dataclasses.replace(fit, mismatch=mismatch)
     mean = problem.crop(image) + level[:, 0]

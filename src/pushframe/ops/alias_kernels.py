@@ -1,8 +1,8 @@
-"""The alias blocks of `spectral` in one pass over memory, as Triton kernels for a GPU.
+"""The alias blocks of `spectral` at scale 2 in one pass over memory, as Triton kernels for a GPU.
 
-Each kernel holds the K unknowns of a block of frequencies in registers, where the plain
-operations of `spectral.AliasBlocks` and `spectral.Transfer`, which define the result, write every
-intermediate to memory. Complex tensors are read as pairs of floats.
+A thread holds the four aliases of its frequency in registers, where the plain operations of
+`spectral.AliasBlocks` and `spectral.Transfer`, which define the result, write every intermediate
+to memory. At larger scales the registers do not suffice. Complex tensors are pairs of floats.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _frequencies(F, C, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _seen(rows, columns, frame, i, j, a, c, mask, A, C, S: tl.constexpr):  # type: ignore[no-untyped-def]
-    """h of one frame: real and imaginary part, (KP, BLOCK)."""
+    """h of one frame: real and imaginary part, (K, BLOCK)."""
     p = 2 * ((frame * S + i[:, None]) * A + a[None, :])
     q = 2 * ((frame * S + j[:, None]) * C + c[None, :])
     row_re, row_im = tl.load(rows + p, mask, 0.0), tl.load(rows + p + 1, mask, 0.0)
@@ -36,16 +36,15 @@ def _seen(rows, columns, frame, i, j, a, c, mask, A, C, S: tl.constexpr):  # typ
 @triton.jit
 def _covariance_kernel(  # type: ignore[no-untyped-def]
     rows, columns, precision, prior, covariance, log_det,
-    N, A, C, S: tl.constexpr, KP: tl.constexpr, BLOCK: tl.constexpr,
+    N, A, C, K: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    K: tl.constexpr = S * S
     F = A * C
     b = tl.program_id(1).to(tl.int64)
     f, a, c, inside = _frequencies(F, C, BLOCK)
-    k = tl.arange(0, KP)
-    mask = (k < K)[:, None] & inside[None, :]
-    re = tl.zeros([KP, KP, BLOCK], tl.float32)
-    im = tl.zeros([KP, KP, BLOCK], tl.float32)
+    k = tl.arange(0, K)
+    mask = (k >= 0)[:, None] & inside[None, :]
+    re = tl.zeros([K, K, BLOCK], tl.float32)
+    im = tl.zeros([K, K, BLOCK], tl.float32)
     for n in range(N):
         frame = b * N + n
         weight = tl.load(precision + frame)
@@ -83,16 +82,15 @@ def _covariance_kernel(  # type: ignore[no-untyped-def]
 @triton.jit
 def _mean_kernel(  # type: ignore[no-untyped-def]
     rows, columns, precision, data, covariance, image,
-    N, A, C, S: tl.constexpr, KP: tl.constexpr, BLOCK: tl.constexpr,
+    N, A, C, K: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    K: tl.constexpr = S * S
     F = A * C
     b = tl.program_id(1).to(tl.int64)
     f, a, c, inside = _frequencies(F, C, BLOCK)
-    k = tl.arange(0, KP)
-    mask = (k < K)[:, None] & inside[None, :]
-    re = tl.zeros([KP, BLOCK], tl.float32)
-    im = tl.zeros([KP, BLOCK], tl.float32)
+    k = tl.arange(0, K)
+    mask = (k >= 0)[:, None] & inside[None, :]
+    re = tl.zeros([K, BLOCK], tl.float32)
+    im = tl.zeros([K, BLOCK], tl.float32)
     for n in range(N):
         frame = b * N + n
         weight = tl.load(precision + frame)
@@ -115,14 +113,13 @@ def _mean_kernel(  # type: ignore[no-untyped-def]
 @triton.jit
 def _predict_kernel(  # type: ignore[no-untyped-def]
     rows, columns, image, frames,
-    N, A, C, S: tl.constexpr, KP: tl.constexpr, BLOCK: tl.constexpr,
+    N, A, C, K: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    K: tl.constexpr = S * S
     F = A * C
     b = tl.program_id(1).to(tl.int64)
     f, a, c, inside = _frequencies(F, C, BLOCK)
-    k = tl.arange(0, KP)
-    mask = (k < K)[:, None] & inside[None, :]
+    k = tl.arange(0, K)
+    mask = (k >= 0)[:, None] & inside[None, :]
     place = 2 * ((b * K + k[:, None]) * F + f[None, :])
     ur, ui = tl.load(image + place, mask, 0.0), tl.load(image + place + 1, mask, 0.0)
     for n in range(N):
@@ -135,18 +132,17 @@ def _predict_kernel(  # type: ignore[no-untyped-def]
 @triton.jit
 def _couple_kernel(  # type: ignore[no-untyped-def]
     rows, columns, change, covariance, seen, answer,
-    N, A, C, S: tl.constexpr, KP: tl.constexpr, BLOCK: tl.constexpr,
+    N, A, C, K: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr,
     P: tl.constexpr, EVERY: tl.constexpr,
 ):  # fmt: skip
-    K: tl.constexpr = S * S
     F = A * C
     kept = (A + EVERY - 1) // EVERY * C
     b = tl.program_id(1).to(tl.int64)
     g, a, c, inside = _frequencies(kept, C, BLOCK)
     a = a * EVERY
     f = a * C + c
-    k = tl.arange(0, KP)
-    mask = (k < K)[:, None] & inside[None, :]
+    k = tl.arange(0, K)
+    mask = (k >= 0)[:, None] & inside[None, :]
     place = 2 * (((b * K + k[:, None, None]) * K + k[None, :, None]) * F + f[None, None, :])
     both = mask[:, None, :] & mask[None, :, :]
     cr, ci = tl.load(covariance + place, both, 0.0), tl.load(covariance + place + 1, both, 0.0)
@@ -168,7 +164,9 @@ def _couple_kernel(  # type: ignore[no-untyped-def]
             tl.store(answer + y + 1, mr * xi + mi * xr, mask)
 
 
-def covariance(rows: Tensor, columns: Tensor, precision: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
+def covariance(
+    rows: Tensor, columns: Tensor, precision: Tensor, prior: Tensor
+) -> tuple[Tensor, Tensor]:
     """`M^-1`, (B, K, K, a, c), and `log det M`, (B, a, c); arguments as of `AliasBlocks`."""
     batch, aliases, tall, half = prior.shape
     found = rows.new_empty(batch, aliases, aliases, tall, half)
@@ -177,7 +175,9 @@ def covariance(rows: Tensor, columns: Tensor, precision: Tensor, prior: Tensor) 
     return found, log_det
 
 
-def mean(rows: Tensor, columns: Tensor, precision: Tensor, data: Tensor, covariance: Tensor) -> Tensor:
+def mean(
+    rows: Tensor, columns: Tensor, precision: Tensor, data: Tensor, covariance: Tensor
+) -> Tensor:
     """The posterior mean, (B, K, a, c), of frames' spectra (B, N, a, c)."""
     image = covariance.new_empty(covariance.shape[:1] + covariance.shape[2:])
     _launch(_mean_kernel, rows, columns, precision, data, covariance, image)
@@ -209,11 +209,10 @@ def couple(
 def _launch(kernel: Any, rows: Tensor, columns: Tensor, *tensors: Tensor, **options: int) -> None:
     batch, count, scale, tall = rows.shape
     half = columns.shape[-1]
-    padded = triton.next_power_of_2(scale**2)
-    warps = max(1, padded**2 // 64)  # at s = 2 a thread holds all aliases of a frequency
     flat = [
         (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x).contiguous()
         for x in (rows, columns, *tensors)
     ]
     grid = (triton.cdiv(tall * half, BLOCK), batch)
-    kernel[grid](*flat, count, tall, half, scale, padded, BLOCK, **options, num_warps=warps)
+    # one warp of 32 threads a program, one frequency a thread
+    kernel[grid](*flat, count, tall, half, scale**2, scale, BLOCK, **options, num_warps=1)
