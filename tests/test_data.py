@@ -92,8 +92,7 @@ def test_every_kind_of_burst_is_drawn() -> None:
 def test_holes_are_drawn_in_their_share(scenes) -> None:
     burst = stream(scenes).batch(0, 0).burst
     many = [
-        random_holes(burst, torch.Generator().manual_seed(k)).valid.flatten(0, 1)
-        for k in range(60)
+        random_holes(burst, torch.Generator().manual_seed(k)).valid.flatten(0, 1) for k in range(60)
     ]
     frames = torch.cat(many)
     bitten = (~frames).flatten(1).float().mean(1) > 0.01
