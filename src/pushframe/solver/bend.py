@@ -50,7 +50,8 @@ def bending(made: Reconstruction) -> Tensor:
     columns = (slopes * basis).flatten(4).flatten(2, 3)
     score = (columns * weight) @ made.residual[:, 1:].flatten(2)[..., None]
     normal = (columns * weight) @ columns.mT
-    ridge = 1e-4 * normal.diagonal(dim1=-2, dim2=-1) + 1e-12
+    # the prior keeps frames that show next to nothing from telling wild tales
+    ridge = 1e-4 * normal.diagonal(dim1=-2, dim2=-1) + COEFFICIENT_PX**-2
     coefficients = torch.linalg.solve(normal + torch.diag_embed(ridge), score)
     surprise = (score * coefficients).mean((1, 2, 3))
     size_px = coefficients.square().sum((2, 3)).mean(1).sqrt()

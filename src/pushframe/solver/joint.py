@@ -27,7 +27,7 @@ from ..noise import frame_noise_var
 from ..prior import radial_basis, spectrum_at
 from ..spectral import axis_frequencies, half_weight
 from .bend import COEFFICIENT_PX, flow_of, lucas_kanade_bent, slopes_of
-from .outliers import disagreeing_pixels
+from .outliers import cut_pixels, disagreeing_pixels
 from .spectrum import first_knots, spectrum_of
 
 STEPS = 8
@@ -182,7 +182,8 @@ class Joint:
         self.knots = spectrum_of(self.problem, self.image)
         size = self.theta[:, 1:].square().mean((1, 2))
         self.coefficient_px = (size + LEAST_COEFFICIENT_PX**2).sqrt()
-        spread = (self.gain[:, 1:] - 1).square().mean(1).sqrt()
+        # about their mean: a factor common to all frames but a masked reference is no evidence
+        spread = self.gain[:, 1:].std(1, correction=0)
         self.gain_std = spread.clamp(LEAST_GAIN_STD, GAIN_STD)
 
     def misplaced(self) -> Tensor:
@@ -209,9 +210,13 @@ class Joint:
         return torch.stack(draws, 1)
 
     def budget(self) -> None:
-        """Pixels that disagree with the other frames are left out."""
+        """Pixels that disagree with the other frames, or that only luck kept, are left out."""
         std = self.problem.precision.clamp(min=1e-30).rsqrt()
-        self.good = self.good & ~disagreeing_pixels(self.residual / std, self.good)
+        outlier = disagreeing_pixels(self.residual / std, self.good)
+        noise_std = self.noise_var.sqrt() / self.gain[..., None, None]
+        frames = self.burst.frames / self.gain[..., None, None]
+        cut = cut_pixels(frames, self.burst.valid, frames - self.residual, noise_std)
+        self.good = self.good & ~outlier & ~cut
 
 
 def fit_in_space(
@@ -222,7 +227,8 @@ def fit_in_space(
     start_px: (B, N, 2) translations; basis: (K, H, W), what flows are made of. With `moving`
     False the translations stay, and the basis is the constant alone.
     """
-    theta = lucas_kanade_bent(burst, start_px, basis) if moving else start_px[..., None]
+    bent = len(basis) > 1
+    theta = lucas_kanade_bent(burst, start_px, basis) if bent else start_px[..., None]
     joint = Joint(burst, good, theta, basis, scale, moving)
     for count in range(STEPS):
         joint.jitter_px = FIRST_JITTER_PX / 2**count if moving else 0.0

@@ -23,6 +23,7 @@ from .spectrum import spectrum_of_burst
 from .variance import bent_variance, posterior_variance
 
 MAX_FOREIGN = 0.5  # share of foreign pixels beyond which a frame is of another place
+LEAST_SEEN = 0.15  # share of valid pixels below which a frame cannot be registered
 MUCH_MASKED = 0.02  # share of masked pixels beyond which Fourier space is no place to fit gains
 
 
@@ -171,6 +172,7 @@ def without_foreign(burst: Burst, flow_px: Tensor | None = None) -> tuple[Burst,
     kept = agreeing_frames(burst, start_px)
     foreign = foreign_pixels(burst, start_px)
     kept = kept & (foreign.to(burst.frames).mean((-1, -2)) < MAX_FOREIGN)
+    kept = kept & (burst.valid.to(start_px).mean((-1, -2)) >= LEAST_SEEN)
     kept[:, 0] = True
     return dataclasses.replace(burst, valid=burst.valid & ~foreign), kept, start_px
 
