@@ -37,13 +37,16 @@ CONVERGED_PX = 0.01
 LEAST_COEFFICIENT_PX = 0.01
 GAIN_STD = 0.03
 LEAST_GAIN_STD = 3e-4
+SETTLED = 2  # steps after which residuals tell of the frames, not of the motion
+MAX_SURPRISE = 4.0  # squared residuals over their expectation, against the usual frame's
 DRAWS = 6
 
 
 class Bent(NamedTuple):
     """What is known of a batch of bending bursts besides their images.
 
-    flow_px: (B, N, 2[, H, W]); gain: (B, N); knots: (B, KNOTS); good: (B, N, H, W) pixels to use.
+    flow_px: (B, N, 2[, H, W]); gain: (B, N); knots: (B, KNOTS).
+    kept: (B, N) frames that belong; good: (B, N, H, W) pixels to use.
     misplaced: (B, DRAWS, N, H, W) what the frames would show more if their motion and gain were
     off as much as they may be, drawn from the posterior.
     """
@@ -51,6 +54,7 @@ class Bent(NamedTuple):
     flow_px: Tensor
     gain: Tensor
     knots: Tensor
+    kept: Tensor
     good: Tensor
     misplaced: Tensor
 
@@ -59,20 +63,15 @@ class Joint:
     """Image, coefficients and gains of a batch, and the posterior of all of them together."""
 
     def __init__(
-        self,
-        burst: Burst,
-        good: Tensor,
-        theta: Tensor,
-        basis: Tensor,
-        scale: int,
-        moving: bool = True,
+        self, burst: Burst, kept: Tensor, theta: Tensor, basis: Tensor, scale: int, moving: bool
     ) -> None:
-        self.burst, self.good, self.basis, self.scale = burst, good, basis, scale
+        self.burst, self.kept, self.basis, self.scale = burst, kept, basis, scale
+        self.good = burst.valid & kept[..., None, None]
         self.theta, self.moving = theta, moving
         self.gain = torch.ones_like(theta[..., 0, 0])
         self.noise_var = frame_noise_var(burst)
         self.jitter_px = FIRST_JITTER_PX
-        self.knots = first_knots(burst.frames, good, self.noise_var)
+        self.knots = first_knots(burst.frames, self.good, self.noise_var)
         self.coefficient_px = torch.full_like(theta[:, 0, 0], COEFFICIENT_PX)
         self.gain_std = torch.full_like(self.gain[:, 0], GAIN_STD)
         canvas = canvas_shape(burst.shape, scale, scale * CANVAS_PAD_PX)
@@ -209,6 +208,17 @@ class Joint:
             draws.append(torch.einsum("bnphw,bnp->bnhw", self.tangent, error))
         return torch.stack(draws, 1)
 
+    def expel(self) -> None:
+        """Leave frames out whose residuals surprise, against the usual frame's."""
+        square = self.problem.precision * self.residual**2
+        seen = self.good.sum((-1, -2))
+        surprise = square.sum((-1, -2)) / seen.clamp(min=1)
+        usual = surprise.masked_fill(seen == 0, torch.nan).nanmedian(1, keepdim=True).values
+        lost = surprise > MAX_SURPRISE * usual.clamp(min=1)
+        lost[:, 0] = False
+        self.kept = self.kept & ~lost
+        self.good = self.good & self.kept[..., None, None]
+
     def budget(self) -> None:
         """Pixels that disagree with the other frames, or that only luck kept, are left out."""
         std = self.problem.precision.clamp(min=1e-30).rsqrt()
@@ -220,25 +230,28 @@ class Joint:
 
 
 def fit_in_space(
-    burst: Burst, good: Tensor, start_px: Tensor, scale: int, basis: Tensor, moving: bool = True
+    burst: Burst, kept: Tensor, start_px: Tensor, scale: int, basis: Tensor, moving: bool = True
 ) -> Bent:
-    """Flows, gains and spectrum of a batch; good: (B, N, H, W) pixels to use.
+    """Flows, gains and spectrum of a batch; kept: (B, N) bool, frames to use.
 
     start_px: (B, N, 2) translations; basis: (K, H, W), what flows are made of. With `moving`
     False the translations stay, and the basis is the constant alone.
     """
     bent = len(basis) > 1
     theta = lucas_kanade_bent(burst, start_px, basis) if bent else start_px[..., None]
-    joint = Joint(burst, good, theta, basis, scale, moving)
+    joint = Joint(burst, kept, theta, basis, scale, moving)
     for count in range(STEPS):
         joint.jitter_px = FIRST_JITTER_PX / 2**count if moving else 0.0
         joint.look()
         if count >= 1:
             joint.learn_prior()
-        if joint.step() < CONVERGED_PX and count:
+        if count == SETTLED:
+            joint.expel()
+            joint.look()
+        if joint.step() < CONVERGED_PX and count > SETTLED:
             break
     joint.jitter_px = 0.0
     joint.look()
     joint.budget()
     joint.look()
-    return Bent(joint.flow_px, joint.gain, joint.knots, joint.good, joint.misplaced())
+    return Bent(joint.flow_px, joint.gain, joint.knots, joint.kept, joint.good, joint.misplaced())

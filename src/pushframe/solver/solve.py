@@ -24,7 +24,7 @@ from .variance import bent_variance, posterior_variance
 
 MAX_FOREIGN = 0.5  # share of foreign pixels beyond which a frame is of another place
 LEAST_SEEN = 0.15  # share of valid pixels below which a frame cannot be registered
-MUCH_MASKED = 0.02  # share of masked pixels beyond which Fourier space is no place to fit gains
+MUCH_MASKED = 0.001  # share of masked pixels beyond which frames are fitted in space
 
 
 class Solution(NamedTuple):
@@ -189,10 +189,9 @@ def _in_fourier_space(task: _Task) -> _Piece:
 def _in_space(task: _Task, basis: Tensor) -> _Piece:
     """Motion that bends, or frames much masked, as `joint` fits them."""
     burst, scale = task.burst, task.scale
-    good = burst.valid & task.kept[..., None, None]
-    fit = fit_in_space(burst, good, task.start_px, scale, basis, task.moving)
+    fit = fit_in_space(burst, task.kept, task.start_px, scale, basis, task.moving)
     made = reconstruct(burst, fit.good, fit.flow_px, fit.gain, fit.knots, scale)
-    return _Piece(task.index, made, fit.gain, task.kept, fit.good, fit.misplaced)
+    return _Piece(task.index, made, fit.gain, fit.kept, fit.good, fit.misplaced)
 
 
 def _known(index: Tensor, burst: Burst, scale: int, flow_px: Tensor) -> _Piece:
