@@ -208,25 +208,29 @@ class Joint:
             draws.append(torch.einsum("bnphw,bnp->bnhw", self.tangent, error))
         return torch.stack(draws, 1)
 
-    def expel(self) -> None:
+    def judge(self) -> None:
+        """Leave out what disagrees with the other frames, and pixels that only luck kept."""
+        gain = self.gain[..., None, None]
+        frames, noise_std = self.burst.frames / gain, self.noise_var.sqrt() / gain
+        seen = self.burst.valid & self.kept[..., None, None]
+        # where a pixel was left out before, the precision of the frame's others
+        usual = self.problem.typical_precision()[..., None, None]
+        precision = torch.where(self.good, self.problem.precision, usual)
+        z = self.residual * precision.sqrt()
+        outlier = disagreeing_pixels(z, seen)
+        cut = cut_pixels(frames, self.burst.valid, frames - self.residual, noise_std)
+        self.good = seen & ~outlier & ~cut
+        self._expel(z)
+
+    def _expel(self, z: Tensor) -> None:
         """Leave frames out whose residuals surprise, against the usual frame's."""
-        square = self.problem.precision * self.residual**2
         seen = self.good.sum((-1, -2))
-        surprise = square.sum((-1, -2)) / seen.clamp(min=1)
+        surprise = (z**2 * self.good).sum((-1, -2)) / seen.clamp(min=1)
         usual = surprise.masked_fill(seen == 0, torch.nan).nanmedian(1, keepdim=True).values
         lost = surprise > MAX_SURPRISE * usual.clamp(min=1)
         lost[:, 0] = False
         self.kept = self.kept & ~lost
         self.good = self.good & self.kept[..., None, None]
-
-    def budget(self) -> None:
-        """Pixels that disagree with the other frames, or that only luck kept, are left out."""
-        std = self.problem.precision.clamp(min=1e-30).rsqrt()
-        outlier = disagreeing_pixels(self.residual / std, self.good)
-        noise_std = self.noise_var.sqrt() / self.gain[..., None, None]
-        frames = self.burst.frames / self.gain[..., None, None]
-        cut = cut_pixels(frames, self.burst.valid, frames - self.residual, noise_std)
-        self.good = self.good & ~outlier & ~cut
 
 
 def fit_in_space(
@@ -245,13 +249,13 @@ def fit_in_space(
         joint.look()
         if count >= 1:
             joint.learn_prior()
-        if count == SETTLED:
-            joint.expel()
+        if count >= SETTLED:
+            joint.judge()
             joint.look()
         if joint.step() < CONVERGED_PX and count > SETTLED:
             break
     joint.jitter_px = 0.0
     joint.look()
-    joint.budget()
+    joint.judge()
     joint.look()
     return Bent(joint.flow_px, joint.gain, joint.knots, joint.kept, joint.good, joint.misplaced())

@@ -51,7 +51,7 @@ class Located(NamedTuple):
 
 @dataclass(frozen=True)
 class _Task:
-    """Bursts of a batch to solve: frames kept (B, N), translations to start from (B, N, 2).
+    """Bursts to solve, or some of a batch: frames kept (B, N), translations (B, N, 2) to start from.
 
     index: their places in the batch. moving: whether translations are to be estimated.
     """
@@ -63,12 +63,11 @@ class _Task:
     scale: int
     moving: bool
 
-    def part(self, chosen: Tensor) -> _Task:
-        """The same for some of its bursts, (B,) bool."""
-        index = chosen.nonzero()[:, 0]
+    def part(self, index: Tensor) -> _Task:
+        """The same for some of the bursts of the batch."""
         return dataclasses.replace(
             self,
-            index=self.index[index],
+            index=index,
             burst=self.burst.part(index),
             kept=self.kept[index],
             start_px=self.start_px[index],
@@ -153,17 +152,24 @@ def _pieces(burst: Burst, scale: int, flow_px: Tensor | None) -> list[_Piece]:
 
 
 def _solved(task: _Task) -> list[_Piece]:
-    """Translations, by one way or the other; where they do not suffice, motion that bends."""
-    masked = task.masked_share() > MUCH_MASKED
-    if bool(masked.any()) and not bool(masked.all()):
-        return [*_solved(task.part(masked)), *_solved(task.part(~masked))]
+    """Translations in Fourier space; from there, in space, those much masked and those that bend."""
+    shifted = _in_fourier_space(task)
     basis = smooth_basis(task.burst.shape, task.start_px)
-    shifted = _in_space(task, basis[:1]) if bool(masked.all()) else _in_fourier_space(task)
-    bends = bending(shifted.made) & task.moving
-    if not bool(bends.any()):
-        return [shifted]
-    bent = _in_space(task.part(bends), basis)
-    return [bent] if bool(bends.all()) else [shifted.part(~bends), bent]
+    masked = task.masked_share() > MUCH_MASKED
+    pieces = _replaced(shifted, task, masked, basis[:1])
+    if not task.moving:
+        return pieces
+    return [new for old in pieces for new in _replaced(old, task, bending(old.made), basis)]
+
+
+def _replaced(piece: _Piece, task: _Task, chosen: Tensor, basis: Tensor) -> list[_Piece]:
+    """A piece with some of its bursts, (B,) bool, fitted anew in space, from where they are."""
+    if not bool(chosen.any()):
+        return [piece]
+    old = piece.part(chosen)
+    again = dataclasses.replace(task.part(old.index), start_px=old.made.problem.flow_px)
+    fitted = _in_space(again, basis)
+    return [fitted] if bool(chosen.all()) else [piece.part(~chosen), fitted]
 
 
 def without_foreign(burst: Burst, flow_px: Tensor | None = None) -> tuple[Burst, Tensor, Tensor]:
