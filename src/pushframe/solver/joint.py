@@ -11,9 +11,11 @@ import math
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..burst import Burst
+from ..filters import gaussian_blur
 from ..forward import canvas_shape
 from ..gaussian import (
     CANVAS_PAD_PX,
@@ -29,6 +31,7 @@ from ..spectral import axis_frequencies, half_weight
 from .bend import COEFFICIENT_PX, flow_of, lucas_kanade_bent, slopes_of
 from .outliers import cut_pixels, disagreeing_pixels
 from .spectrum import first_knots, spectrum_of
+from .variance import noise_variance
 
 STEPS = 8
 FIRST_JITTER_PX = 0.05  # what the start may be off; halved at each step
@@ -40,6 +43,7 @@ LEAST_GAIN_STD = 3e-4
 SETTLED = 2  # steps after which residuals tell of the frames, not of the motion
 MAX_SURPRISE = 4.0  # squared residuals over their expectation, against the usual frame's
 DRAWS = 6
+RATIO_SMOOTHING_PX = 1.5
 
 
 class Bent(NamedTuple):
@@ -48,7 +52,8 @@ class Bent(NamedTuple):
     flow_px: (B, N, 2[, H, W]); gain: (B, N); knots: (B, KNOTS).
     kept: (B, N) frames that belong; good: (B, N, H, W) pixels to use.
     misplaced: (B, DRAWS, N, H, W) what the frames would show more if their motion and gain were
-    off as much as they may be, drawn from the posterior.
+    off as much as they may be, drawn from the posterior. scarcer: (B, s*H, s*W) the variance that
+    noise and prior leave, over what `noise_variance` says.
     """
 
     flow_px: Tensor
@@ -57,6 +62,7 @@ class Bent(NamedTuple):
     kept: Tensor
     good: Tensor
     misplaced: Tensor
+    scarcer: Tensor
 
 
 class Joint:
@@ -102,7 +108,7 @@ class Joint:
         square = (2 * math.pi * self.scale) ** 2 * (fy[:, None] ** 2 + fx**2) / 2
         return self.jitter_px**2 * (power * square).mean((-1, -2))
 
-    def _doubt(self) -> Tensor:
+    def _prior_precision(self) -> Tensor:
         """One over the prior variance of each frame's unknowns, (B, 1, P)."""
         doubt = self.coefficient_px**-2
         doubt = torch.cat([doubt, doubt, self.gain_std[:, None] ** -2], 1)
@@ -115,11 +121,11 @@ class Joint:
 
     def solve(self, right: tuple[Tensor, Tensor], tolerance: float) -> tuple[Tensor, Tensor]:
         """The joint normal equations for image and unknowns, (B, h, w) and (B, N, P)."""
-        problem, tangent, doubt = self.problem, self.tangent, self._doubt()
+        problem, tangent, prior = self.problem, self.tangent, self._prior_precision()
         weight, model = problem.precision, problem.model
         columns = tangent.flatten(3)
         own = ((columns * weight.flatten(2)[:, :, None]) @ columns.mT).double()
-        damping = 1e-5 * own.diagonal(dim1=-2, dim2=-1) + doubt
+        damping = 1e-5 * own.diagonal(dim1=-2, dim2=-1) + prior
         root = torch.linalg.cholesky(own + torch.diag_embed(damping))
 
         def apply(image: Tensor, unknown: Tensor) -> tuple[Tensor, Tensor]:
@@ -127,7 +133,7 @@ class Joint:
             weighted = weight * moved
             return (
                 model.adjoint(weighted) + problem.filter(image, 1 / problem.prior),
-                torch.einsum("bnphw,bnhw->bnp", tangent, weighted) + doubt * unknown,
+                torch.einsum("bnphw,bnhw->bnp", tangent, weighted) + prior * unknown,
             )
 
         def precondition(image: Tensor, unknown: Tensor) -> tuple[Tensor, Tensor]:
@@ -142,7 +148,8 @@ class Joint:
         right = (
             self.problem.model.adjoint(weighted)
             - self.problem.filter(self.image, 1 / self.problem.prior),
-            torch.einsum("bnphw,bnhw->bnp", self.tangent, weighted) - self._doubt() * self.state(),
+            torch.einsum("bnphw,bnhw->bnp", self.tangent, weighted)
+            - self._prior_precision() * self.state(),
         )
         right[1].sub_(self._determinant_slope())
         right[1][:, 0] = 0
@@ -185,28 +192,37 @@ class Joint:
         spread = self.gain[:, 1:].std(1, correction=0)
         self.gain_std = spread.clamp(LEAST_GAIN_STD, GAIN_STD)
 
-    def misplaced(self) -> Tensor:
-        """How frames answer to errors of coefficients and gains as likely as not, (B, D, N, H, W).
+    def doubt(self) -> tuple[Tensor, Tensor]:
+        """Draws of what errors of motion and gain do to the frames, (B, D, N, H, W), and how much
+        more of the image noise and prior leave unknown than `noise_variance` says, (B, s*H, s*W).
 
-        Each a draw from the joint posterior: the solution of a perturbed world less its truth.
+        From draws of the joint posterior: solutions for a right side whose covariance is that of
+        the normal equations. Less its answer to the frames' displacement, the image of a draw is
+        one for known motion; a few of those tell a smooth ratio on each sub-grid.
         """
-        problem, doubt = self.problem, self._doubt()
+        problem, prior = self.problem, self._prior_precision()
         generator = torch.Generator(self.knots.device).manual_seed(0)
-        draws = []
+        stated = noise_variance(problem)
+        misplaced, ratio = [], torch.zeros_like(stated)
         for _ in range(DRAWS):
-            noise = torch.randn(self.residual.shape, generator=generator, device=doubt.device)
-            scene = torch.randn(self.image.shape, generator=generator, device=doubt.device)
-            other = torch.randn(self.tangent.shape[:3], generator=generator, device=doubt.device)
+            noise, scene, other = (
+                torch.randn(shape, generator=generator, device=prior.device)
+                for shape in (self.residual.shape, self.image.shape, self.tangent.shape[:3])
+            )
             weighted = problem.precision.sqrt() * noise
             pulls = torch.einsum("bnphw,bnhw->bnp", self.tangent, weighted)
             right = (
                 problem.model.adjoint(weighted) + problem.filter(scene, problem.prior.rsqrt()),
-                pulls + doubt.sqrt() * other,
+                pulls + prior.sqrt() * other,
             )
             right[1][:, 0] = 0
-            _, error = self.solve(right, 5e-2)
-            draws.append(torch.einsum("bnphw,bnp->bnhw", self.tangent, error))
-        return torch.stack(draws, 1)
+            image, error = self.solve(right, 5e-2)
+            misplaced.append(torch.einsum("bnphw,bnp->bnhw", self.tangent, error))
+            alone = problem.crop(image + problem.solve(misplaced[-1], None, 5e-2))
+            ratio += alone**2 / (DRAWS * stated)
+        grids = F.pixel_unshuffle(ratio[:, None], self.scale)
+        smooth = F.pixel_shuffle(gaussian_blur(grids, RATIO_SMOOTHING_PX), self.scale)
+        return torch.stack(misplaced, 1), smooth[:, 0]
 
     def judge(self) -> None:
         """Leave out what disagrees with the other frames, and pixels that only luck kept."""
@@ -251,11 +267,10 @@ def fit_in_space(
             joint.learn_prior()
         if count >= SETTLED:
             joint.judge()
-            joint.look()
         if joint.step() < CONVERGED_PX and count > SETTLED:
             break
     joint.jitter_px = 0.0
     joint.look()
     joint.judge()
     joint.look()
-    return Bent(joint.flow_px, joint.gain, joint.knots, joint.kept, joint.good, joint.misplaced())
+    return Bent(joint.flow_px, joint.gain, joint.knots, joint.kept, joint.good, *joint.doubt())

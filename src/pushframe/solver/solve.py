@@ -83,8 +83,7 @@ class _Task:
 class _Piece:
     """Bursts of a batch that were registered in one way, and their images.
 
-    index: their places in the batch. doubt: the covariance (B, 3N, 3N) of shifts and gains, or
-    draws (B, D, N, H, W) of what their errors do to the frames.
+    index: their places in the batch. doubt: what `posterior_variance`, or `bent_variance` takes.
     """
 
     index: Tensor
@@ -92,20 +91,26 @@ class _Piece:
     gain: Tensor
     kept: Tensor
     good: Tensor
-    doubt: Tensor
+    doubt: tuple[Tensor, ...]
 
     def part(self, chosen: Tensor) -> _Piece:
         """The same for some of its bursts, (B,) bool."""
         index = chosen.nonzero()[:, 0]
-        others = (self.gain, self.kept, self.good, self.doubt)
-        return _Piece(self.index[index], self.made.part(index), *(part[index] for part in others))
+        return _Piece(
+            self.index[index],
+            self.made.part(index),
+            self.gain[index],
+            self.kept[index],
+            self.good[index],
+            tuple(part[index] for part in self.doubt),
+        )
 
     def posterior(self) -> Posterior:
         """The image and its variance, NaN where nothing is known."""
-        variance = posterior_variance if self.doubt.ndim == 3 else bent_variance
+        variance = posterior_variance if len(self.doubt) == 1 else bent_variance
         problem = self.made.problem
         unknown = far_from_samples(self.good, problem.flow_px, problem.scale)
-        return Posterior(self.made.mean, variance(self.made, self.doubt)).without(unknown)
+        return Posterior(self.made.mean, variance(self.made, *self.doubt)).without(unknown)
 
 
 def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
@@ -189,7 +194,7 @@ def _in_fourier_space(task: _Task) -> _Piece:
     fit = fit_motion(burst, task.start_px, task.kept, scale, moving=task.moving)
     good = burst.valid & ~fit.outlier & fit.kept[..., None, None]
     made = reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, scale)
-    return _Piece(task.index, made, fit.gain, fit.kept, good, fit.covariance)
+    return _Piece(task.index, made, fit.gain, fit.kept, good, (fit.covariance,))
 
 
 def _in_space(task: _Task, basis: Tensor) -> _Piece:
@@ -197,7 +202,7 @@ def _in_space(task: _Task, basis: Tensor) -> _Piece:
     burst, scale = task.burst, task.scale
     fit = fit_in_space(burst, task.kept, task.start_px, scale, basis, task.moving)
     made = reconstruct(burst, fit.good, fit.flow_px, fit.gain, fit.knots, scale)
-    return _Piece(task.index, made, fit.gain, fit.kept, fit.good, fit.misplaced)
+    return _Piece(task.index, made, fit.gain, fit.kept, fit.good, (fit.misplaced, fit.scarcer))
 
 
 def _known(index: Tensor, burst: Burst, scale: int, flow_px: Tensor) -> _Piece:
@@ -205,8 +210,8 @@ def _known(index: Tensor, burst: Burst, scale: int, flow_px: Tensor) -> _Piece:
     gain, good = torch.ones_like(burst.exposure), burst.valid
     knots = spectrum_of_burst(burst, good, flow_px, gain, scale)
     made = reconstruct(burst, good, flow_px, gain, knots, scale)
-    no_draws = burst.frames[:, None][:, :0]
-    return _Piece(index, made, gain, good.any(-1).any(-1), good, no_draws)
+    certain = (burst.frames[:, None][:, :0], torch.ones_like(gain[:, :1, None]))
+    return _Piece(index, made, gain, good.any(-1).any(-1), good, certain)
 
 
 def _merged(pieces: Sequence[_Piece], parts: Sequence[Tensor]) -> Tensor:
