@@ -44,9 +44,13 @@ def self_supervised_nll(
     return gaussian_nll(error, var + noise_var, valid)
 
 
-def supervised_nll(posterior: Posterior, truth: Tensor) -> Tensor:
-    """`(u - u_hat)^2 / (2 nu) + log(nu) / 2` (eq:sup-gaussian-nll); truth (B, s*H, s*W)."""
-    return gaussian_nll(truth - posterior.mean, _var(posterior), torch.ones_like(truth))
+def supervised_nll(posterior: Posterior, truth: Tensor, valid: Tensor | None = None) -> Tensor:
+    """`(u - u_hat)^2 / (2 nu) + log(nu) / 2` (eq:sup-gaussian-nll); truth (B, s*H, s*W).
+
+    valid: bool, of a shape that spreads to that of the truth; all pixels unless given.
+    """
+    every = torch.ones_like(truth, dtype=torch.bool) if valid is None else valid.expand_as(truth)
+    return gaussian_nll(truth - posterior.mean, _var(posterior), every)
 
 
 def gaussian_nll(error: Tensor, var: Tensor, valid: Tensor) -> Tensor:
