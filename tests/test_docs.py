@@ -14,7 +14,7 @@ import pytest
 import typer
 
 import pushframe
-from pushframe import methods
+from pushframe import methods, theory
 from pushframe.cli import app
 from pushframe.cli.console import flattened
 from pushframe.simulate import PRESETS, Simulation
@@ -40,7 +40,9 @@ def _exists(name: str) -> bool:
     first, *rest = name.removeprefix("pushframe.").split(".")
     if first in MODULES:
         module = importlib.import_module(f"pushframe.{first}")
-        return _has(module, rest) or _has(getattr(module, first.capitalize(), None), rest)
+        return (
+            not rest or _has(module, rest) or _has(getattr(module, first.capitalize(), None), rest)
+        )
     ours = hasattr(pushframe, first) or name.startswith("pushframe.")
     return not ours or _has(pushframe, [first, *rest])
 
@@ -93,7 +95,9 @@ def test_what_a_page_names_exists(page: Path) -> None:
     parse_commands(text)
 
 
-@pytest.mark.parametrize(("page", "keys"), [("conventions.md", 0), ("evaluation.md", 30)])
+@pytest.mark.parametrize(
+    ("page", "keys"), [("conventions.md", 0), ("evaluation.md", 30), ("theory.md", 0)]
+)
 def test_examples_run_and_keys_are_documented(page: str, keys: int, monkeypatch) -> None:
     monkeypatch.setattr(methods, "METHODS", dict(methods.METHODS))
     text, space = (ROOT / "docs" / page).read_text(), {}
@@ -110,6 +114,11 @@ def test_every_setting_of_every_preset_is_documented() -> None:
         shown = re.findall(rf"^\| `{name}` \|[^|]*\|([^|]*\|[^|]*\|[^|]*)\|", table, re.M)
         words = [re.findall(r"[a-z]+|[\d.]+", text) for text in (values, *shown)]
         assert [w[:6].removesuffix(".0") for w in words[0]] == [w[:6] for w in words[1]]
+
+
+def test_every_public_name_of_the_theory_is_documented() -> None:
+    text = (ROOT / "docs/theory.md").read_text()
+    assert [name for name in theory.__all__ if f"`theory.{name}`" not in text] == []
 
 
 def test_every_setting_of_training_is_documented() -> None:

@@ -20,7 +20,7 @@ RANKS = [
     ["burst", "config", "bootstrap"],
     ["geometry", "filters", "scenes", "linear"],
     ["noise", "forward"],
-    ["spectral", "prior"],
+    ["spectral", "prior", "theory"],
     ["simulate", "io", "ops", "registration"],
     ["gaussian"],
     ["baselines", "validate", "windows", "metrics", "solver", "loss"],

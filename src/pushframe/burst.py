@@ -201,6 +201,18 @@ class Burst:
             georef=self.georef if order[0] == 0 else None,
         )
 
+    def part(self, index: Tensor) -> Burst:
+        """Some bursts of a batch."""
+        return dataclasses.replace(
+            self,
+            frames=self.frames[index],
+            valid=self.valid[index],
+            exposure=self.exposure[index],
+            white_level=self.white_level[index],
+            black_level=self.black_level[index],
+            noise=None if self.noise is None else self.noise.map(lambda x: x[index]),
+        )
+
     def split_reference(self) -> tuple[Burst, Burst]:
         """(frames 1 to N-1, the reference alone): the one place where v_1 leaves the input."""
         require(

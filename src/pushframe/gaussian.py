@@ -17,11 +17,12 @@ from .forward import canvas_shape, forward_model
 from .linear import conjugate_gradients
 from .ops import splat
 from .prior import radial_basis, spectrum_at
-from .spectral import AliasBlocks, image_frequencies, to_folded, to_image, transfer
+from .spectral import AliasBlocks, half_weight, image_frequencies, to_folded, to_image, transfer
 
 CANVAS_PAD_PX = 4  # low-res px: room for shifted frames; the kernel's tails end there
 
 NODES = 4  # along each axis, where a flow is looked at to stand for its surroundings
+NODE_LATTICE = 16  # low-res frequencies along each axis that stand for all at a node
 
 
 def weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
@@ -49,16 +50,28 @@ class GaussianProblem:
         lattice = (self.canvas[0] // scale, self.canvas[1] // scale)
         folded = radial_basis(*image_frequencies(lattice, scale, knots))
         self.folded_prior = spectrum_at(knots, folded)
-        shift_px, self.share = _typical_shifts(flow_px)
-        self.see = transfer(shift_px, lattice, scale)
+        # a flow is represented by its nodes, each a frame of its own with a share of the weight
+        nodes = flow_px[:, :, None] if flow_px.ndim == 3 else _at_nodes(flow_px)
+        self.nodes = nodes.shape[2]
+        self.see = transfer(nodes.flatten(1, 2), lattice, scale)
         self._weigh(precision)
 
     def _weigh(self, precision: Tensor) -> None:
         self.precision = precision * self.model.inside
-        area = self.model.inside.expand(precision.shape).sum((-1, -2))
-        typical = self.precision.sum((-1, -2)) / area.clamp(min=1)
-        typical = (self.share * typical).repeat_interleave(round(1 / self.share), 1)
+        typical = (self.typical_precision() / self.nodes).repeat_interleave(self.nodes, 1)
         self.blocks = AliasBlocks(self.see, typical, self.folded_prior)
+
+    def typical_precision(self) -> Tensor:
+        """The mean precision of each frame's pixels on the canvas, (B, N)."""
+        area = self.model.inside.expand(self.precision.shape).sum((-1, -2))
+        return self.precision.sum((-1, -2)) / area.clamp(min=1)
+
+    def leverage(self) -> Tensor:
+        """Share of each frame's noise that the image takes up, (B, N)."""
+        if self.nodes == 1:
+            return _mean_leverage(self.blocks)
+        local = _mean_leverage(node_blocks(self))
+        return local.unflatten(0, (-1, self.nodes)).mean(1)
 
     def reweighted(self, precision: Tensor) -> GaussianProblem:
         """The same problem with another precision of its pixels."""
@@ -112,17 +125,32 @@ class GaussianProblem:
         return torch.randn(shape, generator=generator, device=self.precision.device)
 
 
-def at_nodes(flow_px: Tensor) -> Tensor:
-    """Flows (B, N, 2, H, W) at the middles of NODES x NODES equal regions, (B, N, 2, M)."""
+def _at_nodes(flow_px: Tensor) -> Tensor:
+    """Flows (B, N, 2, H, W) at the middles of NODES x NODES equal regions, (B, N, M, 2)."""
     index = [((torch.arange(NODES) + 0.5) / NODES * size).long() for size in flow_px.shape[-2:]]
-    return flow_px[..., index[0][:, None], index[1]].flatten(3)
+    return flow_px[..., index[0][:, None], index[1]].flatten(3).transpose(2, 3)
 
 
-def _typical_shifts(flow_px: Tensor) -> tuple[Tensor, float]:
-    """Translations (B, N*M, 2) that stand for flows (B, N, 2[, H, W]), and the share of each."""
-    if flow_px.ndim == 3:
-        return flow_px, 1.0
-    return at_nodes(flow_px).transpose(2, 3).flatten(1, 2), 1 / NODES**2
+def spread_nodes(values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Values at the nodes (..., M) for every pixel of a frame, (..., H, W): the nearest node's."""
+    rows, columns = (torch.arange(size) * NODES // size for size in shape)
+    return values.unflatten(-1, (NODES, NODES))[..., rows[:, None], columns]
+
+
+def _mean_leverage(blocks: AliasBlocks) -> Tensor:
+    """Mean over frequencies of what the image takes up of each frame, (B, N)."""
+    count = half_weight(blocks.width, blocks.precision)
+    return blocks.leverage(count) / (count.sum() * blocks.covariance.shape[-2])
+
+
+def node_blocks(problem: GaussianProblem) -> AliasBlocks:
+    """The blocks of the local translations at the nodes of a flow, a batch of B * M bursts."""
+    lattice = (NODE_LATTICE, NODE_LATTICE)
+    nodes = _at_nodes(problem.flow_px).transpose(1, 2).flatten(0, 1)
+    folded = radial_basis(*image_frequencies(lattice, problem.scale, nodes))
+    prior = spectrum_at(problem.knots, folded).repeat_interleave(NODES**2, 0)
+    typical = problem.typical_precision().repeat_interleave(NODES**2, 0)
+    return AliasBlocks(transfer(nodes, lattice, problem.scale), typical, prior)
 
 
 def far_from_samples(burst: Burst, flow_px: Tensor, scale: int) -> Tensor:

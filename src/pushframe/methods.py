@@ -62,15 +62,15 @@ def _registered(reconstruct: Callable[[Burst, Tensor, int], Posterior]) -> Calla
 
 
 def _solved(burst: Burst, scale: int, flow_px: Tensor | None) -> Estimate:
-    posterior, fit, used = solve(burst, scale, flow_px)
-    share = (~fit.kept).float().mean(0).tolist()
+    solved = solve(burst, scale, flow_px)
+    share = (~solved.kept).float().mean(0).tolist()
     notes = tuple(
         f"{frame_label(k, name)} disagrees with the others and was left out"
         f"{'.' if share[k] == 1 else ' in part.'}"
         for k, name in enumerate(burst.names)
         if share[k] > 0
     )
-    return Estimate(posterior, fit.flow_px, used, notes)
+    return Estimate(solved.posterior, solved.flow_px, solved.used, notes)
 
 
 METHODS = {
@@ -94,7 +94,6 @@ METHODS = {
     "solver": Method(
         "motion, gains, prior and image estimated together, with an error bar",
         _solved,
-        any_flow=False,
     ),
 }
 BEST = "solver"

@@ -20,10 +20,8 @@ from .burst import Burst, NoiseLaw
 from .checks import check_scale, require
 from .gaussian import GaussianProblem, weighted_mean
 from .noise import QUANTISATION_DN2, frame_noise_var
-from .registration import register
 from .solver.motion import fit_motion
-from .solver.outliers import agreeing_frames, foreign_pixels
-from .solver.solve import MAX_FOREIGN
+from .solver.solve import without_foreign
 
 MIN_FRAMES = 3
 MIDDLE_PX = 128  # side of what a law is estimated from
@@ -101,12 +99,7 @@ class _Alike:
     """A burst brought to one image: its frames registered, with their gains and outliers."""
 
     def __init__(self, burst: Burst, scale: int) -> None:
-        start_px = register(burst)
-        foreign = foreign_pixels(burst, start_px)
-        kept = agreeing_frames(burst, start_px)
-        kept = kept & (foreign.to(burst.frames).mean((-1, -2)) < MAX_FOREIGN)
-        kept[:, 0] = True
-        seen = dataclasses.replace(burst, valid=burst.valid & ~foreign)
+        seen, kept, start_px = without_foreign(burst)
         self.fit = fit_motion(seen, start_px, kept, scale)
         self.good = seen.valid & ~self.fit.outlier & self.fit.kept[..., None, None]
         self.burst, self.scale = burst, scale

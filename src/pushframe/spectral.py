@@ -88,6 +88,7 @@ class Transfer:
 
     rows: Tensor
     columns: Tensor
+    width: int  # low-res columns, of which `columns` keeps the non-negative half
 
     @cached_property
     def whole(self) -> Tensor:
@@ -125,7 +126,7 @@ def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Transfer:
         shift = torch.polar(*_unit(whole[..., axis, None] * frequency))
         seen = taps[..., axis, :].to(waves.dtype) @ waves * shift
         axes.append(seen.unflatten(-1, (scale, size)))
-    return Transfer(axes[0] / scale, axes[1][..., : lattice[1] // 2 + 1])
+    return Transfer(axes[0] / scale, axes[1][..., : lattice[1] // 2 + 1], lattice[1])
 
 
 def _unit(cycles: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,7 +144,8 @@ class AliasBlocks:
     """
 
     def __init__(self, see: Transfer, precision: Tensor, prior: Tensor) -> None:
-        self.see, self.precision, self.scale = see, precision, see.rows.shape[2]
+        self.see, self.precision = see, precision
+        self.scale, self.width = see.rows.shape[2], see.width
         rows, columns = see.pairs
         normal = self._from_axes((rows * precision[..., None]).mT @ columns)
         normal.diagonal(dim1=1, dim2=2).add_((1 / prior).movedim(1, -1))

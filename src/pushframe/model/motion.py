@@ -12,9 +12,7 @@ from ..burst import Burst
 from ..checks import require
 from ..errors import UsageError
 from ..registration import register
-from ..solver.motion import fit_motion
-from ..solver.outliers import agreeing_frames, foreign_pixels
-from ..solver.solve import MAX_FOREIGN
+from ..solver import locate
 from .network import Motion, Network
 
 MotionKind = Literal["solver", "lucas_kanade", "network", "true"]
@@ -56,19 +54,12 @@ def estimate_motion(
         )
         assert true_px is not None
         return burst, Motion(true_px, torch.ones_like(burst.exposure))
-    start_px = register(burst)
     if kind == "lucas_kanade":
-        return burst, Motion(start_px, torch.ones_like(burst.exposure))
-    return solver_motion(burst, start_px, scale)
+        return burst, Motion(register(burst), torch.ones_like(burst.exposure))
+    return solver_motion(burst, scale)
 
 
-def solver_motion(burst: Burst, start_px: Tensor, scale: int) -> tuple[Burst, Motion]:
-    """Shifts and gains as the solver finds them; what it leaves out becomes invalid."""
-    kept = agreeing_frames(burst, start_px)
-    foreign = foreign_pixels(burst, start_px)
-    kept = kept & (foreign.to(burst.frames).mean((-1, -2)) < MAX_FOREIGN)
-    kept[:, 0] = True
-    burst = dataclasses.replace(burst, valid=burst.valid & ~foreign)
-    fit = fit_motion(burst, start_px, kept, scale)
-    good = burst.valid & ~fit.outlier & fit.kept[..., None, None]
-    return dataclasses.replace(burst, valid=good), Motion(fit.flow_px, fit.gain)
+def solver_motion(burst: Burst, scale: int) -> tuple[Burst, Motion]:
+    """Flows and gains as the solver finds them; what it leaves out becomes invalid."""
+    found = locate(burst, scale)
+    return dataclasses.replace(burst, valid=found.used), Motion(found.flow_px, found.gain)

@@ -16,13 +16,21 @@ from torch import Tensor
 from ..burst import Burst
 from ..filters import gaussian_blur, masked_blur
 from ..forward import forward_model
-from ..gaussian import GaussianProblem, at_nodes, weighted_mean
+from ..gaussian import (
+    NODE_LATTICE,
+    GaussianProblem,
+    node_blocks,
+    spread_nodes,
+    weighted_mean,
+)
 from ..geometry import pixel_grid
 from ..linear import conjugate_gradients_pair
 from ..noise import frame_noise_var
-from ..prior import fit_spectrum, power_law, radial_basis, spectrum_at
-from ..spectral import AliasBlocks, half_weight, image_frequencies, to_folded, transfer
+from ..prior import radial_basis, spectrum_at
+from ..spectral import axis_frequencies, half_weight
+from .image import Reconstruction
 from .outliers import disagreeing_pixels
+from .spectrum import first_knots, spectrum_of
 
 STEPS = 8
 FIRST_JITTER_PX = 0.05  # what the start may be off; halved at each step
@@ -33,19 +41,24 @@ LEAST_COEFFICIENT_PX = 0.01
 GAIN_STD = 0.03
 LEAST_GAIN_STD = 3e-4
 SMOOTHING_PX = 1.0
-LATTICE = (16, 16)  # low-res frequencies that stand for all in the determinant at a node
+LEAST_BEND_PX = 0.025
+LEAST_SURPRISE = 4.0  # of residuals projected on bends, against noise alone
+DRAWS = 6
 
 
 class Bent(NamedTuple):
     """What is known of a batch of bending bursts besides their images.
 
     flow_px: (B, N, 2, H, W); gain: (B, N); knots: (B, KNOTS); good: (B, N, H, W) pixels to use.
+    misplaced: (B, DRAWS, N, H, W) what the frames would show more if their motion and gain were
+    off as much as they may be, drawn from the posterior.
     """
 
     flow_px: Tensor
     gain: Tensor
     knots: Tensor
     good: Tensor
+    misplaced: Tensor
 
 
 def smooth_basis(shape: tuple[int, int], like: Tensor) -> Tensor:
@@ -64,21 +77,24 @@ def smooth_basis(shape: tuple[int, int], like: Tensor) -> Tensor:
     return rows.to(like).unflatten(1, shape)
 
 
-def bending(problem: GaussianProblem, image: Tensor, residual: Tensor) -> Tensor:
-    """How much the residuals of still-standing translations look like bending, (B,); noise is 1.
+def bending(made: Reconstruction) -> Tensor:
+    """Bursts whose residuals, under translations, look as if the motion bent, (B,) bool.
 
-    A score test: the residuals' projection on what smooth motion would do to each frame, squared,
-    over its expectation. residual: (B, N, H, W) under the problem's solution.
+    The residuals are projected on what smooth motion would do to each frame: it must be large in
+    px, and beyond what noise alone would give.
     """
-    weight = problem.precision[:, 1:].flatten(2)[:, :, None]
-    basis = smooth_basis((residual.shape[-2], residual.shape[-1]), residual)[1:]
-    slopes = torch.stack(_slopes(problem, image), 2)[:, 1:, :, None]
+    weight = made.problem.precision[:, 1:].flatten(2)[:, :, None]
+    shape = (made.residual.shape[-2], made.residual.shape[-1])
+    basis = smooth_basis(shape, made.residual)[1:]
+    slopes = torch.stack(_slopes(made.problem, made.image), 2)[:, 1:, :, None]
     columns = (slopes * basis).flatten(4).flatten(2, 3)
-    score = (columns * weight) @ residual[:, 1:].flatten(2)[..., None]
+    score = (columns * weight) @ made.residual[:, 1:].flatten(2)[..., None]
     normal = (columns * weight) @ columns.mT
     ridge = 1e-4 * normal.diagonal(dim1=-2, dim2=-1) + 1e-12
-    solved = torch.linalg.solve(normal + torch.diag_embed(ridge), score)
-    return (score * solved).sum((1, 2, 3)) / (score.shape[1] * score.shape[2])
+    coefficients = torch.linalg.solve(normal + torch.diag_embed(ridge), score)
+    surprise = (score * coefficients).mean((1, 2, 3))
+    size_px = coefficients.square().sum((2, 3)).mean(1).sqrt()
+    return (surprise > LEAST_SURPRISE) & (size_px > LEAST_BEND_PX)
 
 
 def _slopes(problem: GaussianProblem, image: Tensor) -> list[Tensor]:
@@ -144,8 +160,7 @@ class Joint:
         self.gain = torch.ones_like(theta[..., 0, 0])
         self.noise_var = frame_noise_var(burst)
         self.jitter_px = FIRST_JITTER_PX
-        spread = burst.frames.var((-1, -2)) - self.noise_var.mean((-1, -2))
-        self.knots = power_law(spread.clamp(min=1e-10).median(1).values)
+        self.knots = first_knots(burst.frames, good, self.noise_var)
         self.coefficient_px = torch.full_like(theta[:, 0, 0], COEFFICIENT_PX)
         self.gain_std = torch.full_like(self.gain[:, 0], GAIN_STD)
         self.image: Tensor | None = None
@@ -232,42 +247,47 @@ class Joint:
 
         That of the local translations at the nodes; each stands for the pixels around it.
         """
-        nodes = at_nodes(self.flow_px)  # (B, N, 2, M)
-        count = nodes.shape[-1]
         weight = self.problem.precision
-        typical = weight.sum((-1, -2)) / (weight > 0).sum((-1, -2)).clamp(min=1)
-        fy, fx = image_frequencies(LATTICE, self.scale, weight)
-        prior = spectrum_at(self.knots, radial_basis(fy, fx)).repeat_interleave(count, 0)
-        see = transfer(nodes.permute(0, 3, 1, 2).flatten(0, 1), LATTICE, self.scale)
-        blocks = AliasBlocks(see, typical.repeat_interleave(count, 0)[:, None, None], prior)
-        turn = torch.stack([2j * math.pi * self.scale * f for f in (fy, fx)], -1)
-        share = half_weight(LATTICE[1], weight)[:, None, None] / (LATTICE[0] * LATTICE[1])
-        slope = (((blocks.reach() * see) @ turn).real * share).sum((1, 2))  # (B*M, N, 2), a pixel
-        slope = slope.unflatten(0, (-1, count)).permute(0, 2, 3, 1)
-        side = math.isqrt(count)
-        rows, columns = (torch.arange(size) * side // size for size in self.burst.shape)
-        field = slope.unflatten(3, (side, side))[..., rows[:, None], columns]
-        field = field * self.good[:, :, None]
+        blocks = node_blocks(self.problem)
+        lattice = (NODE_LATTICE, NODE_LATTICE)
+        rows, columns = axis_frequencies(lattice, self.scale, weight)
+        turn = (2j * math.pi * self.scale * rows, 2j * math.pi * self.scale * columns)
+        slope = blocks.determinant_slope(half_weight(NODE_LATTICE, weight), turn)
+        slope = slope[..., :2] / NODE_LATTICE**2  # (B*M, N, 2), for one pixel
+        slope = slope.unflatten(0, (len(weight), -1)).permute(0, 2, 3, 1)
+        field = spread_nodes(slope, self.burst.shape) * self.good[:, :, None]
         return torch.einsum("bnchw,khw->bnck", field, self.basis).flatten(2)
 
     def learn_prior(self) -> None:
         """The spectrum of the image, and how large coefficients are in this burst."""
-        problem = self.problem
-        window = _tukey(problem.canvas, problem.pad, self.knots)
-        folded = to_folded(self.image * window, self.scale)
-        lattice = (problem.canvas[0] // self.scale, problem.canvas[1] // self.scale)
-        basis = radial_basis(*image_frequencies(lattice, self.scale, self.knots))
-        prior = spectrum_at(self.knots, basis)
-        spread = problem.blocks.covariance.diagonal(dim1=-2, dim2=-1).real
-        known = (1 - spread / prior).clamp(min=0)
-        count = half_weight(lattice[1], self.knots)[:, None].expand(basis.shape[:-1])
-        self.knots = fit_spectrum(
-            (folded.abs() ** 2).flatten(1), known.flatten(1), basis.flatten(0, -2), count.flatten()
-        )
+        self.knots = spectrum_of(self.problem, self.image)
         size = self.theta[:, 1:].square().mean((1, 2))
         self.coefficient_px = (size + LEAST_COEFFICIENT_PX**2).sqrt()
         spread = (self.gain[:, 1:] - 1).square().mean(1).sqrt()
         self.gain_std = spread.clamp(LEAST_GAIN_STD, GAIN_STD)
+
+    def misplaced(self) -> Tensor:
+        """How frames answer to errors of coefficients and gains as likely as not, (B, D, N, H, W).
+
+        Each a draw from the joint posterior: the solution of a perturbed world less its truth.
+        """
+        problem, doubt = self.problem, self._doubt()
+        generator = torch.Generator(self.knots.device).manual_seed(0)
+        draws = []
+        for _ in range(DRAWS):
+            noise = torch.randn(self.residual.shape, generator=generator, device=doubt.device)
+            scene = torch.randn(self.image.shape, generator=generator, device=doubt.device)
+            other = torch.randn(self.tangent.shape[:3], generator=generator, device=doubt.device)
+            weighted = problem.precision.sqrt() * noise
+            pulls = torch.einsum("bnphw,bnhw->bnp", self.tangent, weighted)
+            right = (
+                problem.model.adjoint(weighted) + problem.filter(scene, problem.prior.rsqrt()),
+                pulls + doubt.sqrt() * other,
+            )
+            right[1][:, 0] = 0
+            _, error = self.solve(right, 5e-2)
+            draws.append(torch.einsum("bnphw,bnp->bnhw", self.tangent, error))
+        return torch.stack(draws, 1)
 
     def budget(self) -> None:
         """Pixels that disagree with the other frames are left out."""
@@ -275,33 +295,23 @@ class Joint:
         self.good = self.good & ~disagreeing_pixels(self.residual / std, self.good)
 
 
-def _tukey(canvas: tuple[int, int], pad: int, like: Tensor) -> Tensor:
-    """A window of unit power that is zero over the canvas's margin."""
-    axes = []
-    for size in canvas:
-        place = torch.arange(size, device=like.device) + 0.5 - pad
-        inner = size - 2 * pad
-        edge = torch.minimum(place, inner - place) / (inner / 8)
-        axes.append(0.5 - 0.5 * torch.cos(math.pi * edge.clamp(0, 1)))
-    window = axes[0][:, None] * axes[1]
-    return window / window.square().mean().sqrt()
+def fit_in_space(
+    burst: Burst, good: Tensor, start_px: Tensor, scale: int, basis: Tensor
+) -> Bent:
+    """Flows, gains and spectrum of a batch; good: (B, N, H, W) pixels to use.
 
-
-def fit_bend(burst: Burst, good: Tensor, start_px: Tensor, scale: int, watch=lambda *_: None) -> Bent:
-    """Flows, gains and spectrum of bursts whose motion bends; good: (B, N, H, W) pixels to use."""
-    basis = smooth_basis(burst.shape, burst.frames)
+    start_px: (B, N, 2) translations; basis: (K, H, W), what flows are made of.
+    """
     joint = Joint(burst, good, lucas_kanade_bent(burst, start_px, basis), basis, scale)
     for count in range(STEPS):
         joint.jitter_px = FIRST_JITTER_PX / 2**count
         joint.look()
         if count >= 1:
             joint.learn_prior()
-        watch(joint)
         if joint.step() < CONVERGED_PX:
             break
     joint.jitter_px = 0.0
     joint.look()
     joint.budget()
     joint.look()
-    watch(joint)
-    return Bent(joint.flow_px, joint.gain, joint.knots, joint.good)
+    return Bent(joint.flow_px, joint.gain, joint.knots, joint.good, joint.misplaced())
