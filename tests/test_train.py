@@ -171,7 +171,7 @@ def test_self_supervised_training_cannot_see_the_truth(
 def test_a_loss_gone_wrong_stops_with_the_last_good_checkpoint(
     value: float, images: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    from pushframe.train import loop as module
+    from pushframe.train import step as module
 
     count, original = [0], module.batch_loss
 

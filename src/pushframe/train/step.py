@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
 from torch import Tensor
 
 from ..burst import Burst, NoiseLaw
 from ..checks import require
-from ..data import Batch
+from ..data import Batch, Stream
 from ..errors import UsageError
 from ..geometry import random_tau, subsample
 from ..loss import l1, motion_l1, mse, self_supervised_nll, supervised_nll
@@ -16,29 +18,102 @@ from ..noise import frame_noise_var
 from .config import LossConfig, TrainConfig
 
 
+class Ready(NamedTuple):
+    """A batch, all done that depends on no weight: what the network is given, what it must meet.
+
+    target: the reference and tau the grid shift under which it is met, or None and the truth.
+    """
+
+    given: Any
+    target: Burst | None
+    tau: Tensor | None
+    truth: Tensor | None
+
+    def part(self, rows: Tensor) -> Ready:
+        """Some bursts of the batch."""
+        given, target, tau, truth = self
+        return Ready(
+            given.part(rows),
+            None if target is None else target.part(rows),
+            None if tau is None else tau[rows],
+            None if truth is None else truth[rows],
+        )
+
+
 def batch_loss(network: Network, batch: Batch, config: TrainConfig) -> Tensor:
     """The loss of one shard of a batch."""
-    burst, motion = find_motion(network, batch.burst, config.motion, batch.flow_px)
     if config.loss.kind == "motion":
-        return motion_l1(motion.flow_px, _known(batch.flow_px), frame_noise_var(burst))
+        _, motion = find_motion(network, batch.burst, config.motion, batch.flow_px)
+        noise_var = frame_noise_var(batch.burst)
+        return motion_l1(motion.flow_px, _known(batch.flow_px), noise_var)
+    return loss_of(network, make_ready(network, batch, config), config.loss)
+
+
+def make_ready(network: Network, batch: Batch, config: TrainConfig) -> Ready:
+    """Register, drop the reference, shift the grid; or keep it and take the truth."""
+    burst, motion = find_motion(network, batch.burst, config.motion, batch.flow_px)
     if config.loss.kind == "supervised":
-        return supervised_nll(network(burst, motion), _known(batch.truth))
+        return Ready(network.prepare(burst, motion), None, None, _known(batch.truth))
     tau = random_tau(len(burst.frames), network.scale, batch.generator)
-    return reference_loss(network, burst, motion, tau, config.loss)
+    return without_reference(network, burst, motion, tau)
+
+
+def without_reference(network: Network, burst: Burst, motion: Motion, tau: Tensor) -> Ready:
+    """What the network is given of a batch, and the reference that it must predict."""
+    inputs, target = burst.split_reference()  # v_1 leaves the input here and nowhere else
+    shifted = motion.without_reference().shifted(tau, network.scale)
+    return Ready(network.prepare(inputs, shifted), target, tau, None)
+
+
+def loss_of(network: Network, ready: Ready, loss: LossConfig) -> Tensor:
+    """How badly the reference, or the truth, is predicted."""
+    posterior = network.conclude(ready.given)
+    target, tau = ready.target, ready.tau
+    if target is None or tau is None:
+        return supervised_nll(posterior, _known(ready.truth), loss.outlier_nats)
+    reference, valid = target.frames[:, 0], target.valid[:, 0]
+    if loss.kind in ("mse", "l1"):
+        distance = mse if loss.kind == "mse" else l1
+        return distance(subsample(posterior.mean, network.scale, tau), reference, valid)
+    noise = _law(target.noise, loss.noise_corrected)
+    return self_supervised_nll(
+        posterior, reference, valid, tau, noise, target.gain, loss.detail, loss.outlier_nats
+    )
 
 
 def reference_loss(
     network: Network, burst: Burst, motion: Motion, tau: Tensor, loss: LossConfig
 ) -> Tensor:
     """How badly the reference is predicted from the other frames, under the grid shift tau."""
-    inputs, target = burst.split_reference()  # v_1 leaves the input here and nowhere else
-    posterior = network(inputs, motion.without_reference().shifted(tau, network.scale))
-    reference, valid = target.frames[:, 0], target.valid[:, 0]
-    if loss.kind in ("mse", "l1"):
-        distance = mse if loss.kind == "mse" else l1
-        return distance(subsample(posterior.mean, network.scale, tau), reference, valid)
-    noise = _law(burst.noise, loss.noise_corrected)
-    return self_supervised_nll(posterior, reference, valid, tau, noise, target.gain, loss.detail)
+    return loss_of(network, without_reference(network, burst, motion, tau), loss)
+
+
+class Desk:
+    """Batches made ready, each kept for the steps that learn from its parts.
+
+    Registration and solver cost a GPU little more for many bursts than for few, and a network
+    learns more from many small steps than from few large ones.
+    """
+
+    def __init__(self, network: Network, stream: Stream, config: TrainConfig) -> None:
+        self.network, self.stream, self.config = network, stream, config
+        self.kept: dict[int, tuple[int, Ready]] = {}
+
+    def loss(self, step: int, shard: int) -> Tensor:
+        """The loss of one shard of one step."""
+        parts = self.config.data.parts
+        if parts == 1:
+            return batch_loss(self.network, self.stream.batch(step, shard), self.config)
+        number, part = divmod(step, parts)
+        if shard not in self.kept or self.kept[shard][0] != number:
+            batch = self.stream.batch(number, shard)
+            with torch.no_grad():
+                self.kept[shard] = (number, make_ready(self.network, batch, self.config))
+        ready = self.kept[shard][1]
+        device = next(self.network.parameters()).device
+        count = self.config.data.batch // self.config.data.shards // parts
+        rows = torch.arange(part * count, (part + 1) * count, device=device)
+        return loss_of(self.network, ready.part(rows), self.config.loss)
 
 
 def _known(truth: Tensor | None) -> Tensor:
