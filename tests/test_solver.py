@@ -85,8 +85,7 @@ def test_the_slope_is_the_derivative_of_the_likelihood(
     slope = search._slope(search._changes()).unflatten(1, (-1, 3))[0, :, :2]
     off = float((slope - measured)[1:].norm())
     assert off < 0.2 * float(measured[1:].norm())
-    determinant = (search.reach * search.see) @ torch.stack(search.turn, -1)
-    lost = (determinant.real * search.count[:, None, None]).sum((0, 1, 2))
+    lost = search.blocks.determinant_slope(search.count, search.turn)[0, :, :2]
     assert float((slope + lost - measured)[1:].norm()) > 2 * off  # twin: the energy alone
 
 

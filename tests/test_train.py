@@ -175,7 +175,7 @@ def test_self_supervised_training_cannot_see_the_truth(
 def test_a_loss_gone_wrong_stops_with_the_last_good_checkpoint(
     value: float, images: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    from pushframe.train import loop as module
+    from pushframe.train import step as module
 
     count, original = [0], module.batch_loss
 
@@ -318,8 +318,8 @@ def test_a_burst_whose_motion_was_lost_teaches_nothing(kind: str, images: Path) 
         assert bool(burst.valid[::2].all())
         tau = torch.zeros(3, 2, dtype=torch.long)
         if kind == "supervised":
-            seen = torch.tensor([True, False, True])[:, None, None]
-            loss = supervised_nll(network(burst, motion), batch.truth, seen)
+            seen = torch.tensor([True, False, True])
+            loss = supervised_nll(network(burst, motion), batch.truth, seen=seen)
             pair = network(burst, motion)
             alone = Posterior(pair.mean[::2], pair.var[::2])
             assert torch.allclose(loss, supervised_nll(alone, batch.truth[::2]))

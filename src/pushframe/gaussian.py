@@ -7,6 +7,7 @@ prior, on a canvas that reaches a little beyond the frames.
 from __future__ import annotations
 
 import copy
+import math
 
 import torch
 import torch.nn.functional as F
@@ -47,6 +48,7 @@ class GaussianProblem:
         rows = torch.fft.fftfreq(self.canvas[0], device=knots.device)
         columns = torch.fft.rfftfreq(self.canvas[1], device=knots.device)
         self.prior = spectrum_at(knots, radial_basis(rows[:, None], columns))
+        self.stiffness = 1 / self.prior
         lattice = (self.canvas[0] // scale, self.canvas[1] // scale)
         folded = radial_basis(*image_frequencies(lattice, scale, knots))
         self.folded_prior = spectrum_at(knots, folded)
@@ -79,6 +81,14 @@ class GaussianProblem:
         other._weigh(precision)
         return other
 
+    def tightened(self, factor: float) -> GaussianProblem:
+        """The same problem with a prior of so many times the precision."""
+        other = copy.copy(self)
+        other.knots = self.knots - math.log(factor)
+        other.prior, other.folded_prior = self.prior / factor, self.folded_prior / factor
+        other._weigh(self.precision)
+        return other
+
     def part(self, index: Tensor) -> GaussianProblem:
         """The problem of some bursts of the batch."""
         return GaussianProblem(
@@ -95,9 +105,8 @@ class GaussianProblem:
 
     def normal(self, image: Tensor) -> Tensor:
         """`(sum_t F_t' D' W D F_t + prior^-1) image`."""
-        return self.model.adjoint(self.precision * self.model.forward(image)) + self.filter(
-            image, 1 / self.prior
-        )
+        seen = self.model.adjoint(self.precision * self.model.forward(image))
+        return seen + self.filter(image, self.stiffness)
 
     def precondition(self, image: Tensor) -> Tensor:
         """The periodic, uniformly weighted problem solved exactly, alias block by alias block."""

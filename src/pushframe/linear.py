@@ -65,9 +65,7 @@ def conjugate_gradients_pair(
         preconditioned = precondition(*residual)
         previous, energy = energy, torch.where(active, _dots(residual, preconditioned), energy)
         ratio = energy / previous.clamp(min=1e-38)
-        direction = tuple(
-            a + ratio * b for a, b in zip(preconditioned, direction, strict=True)
-        )
+        direction = tuple(a + ratio * b for a, b in zip(preconditioned, direction, strict=True))
     return x[0], x[1]
 
 
@@ -112,13 +110,14 @@ def small_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
 def leading_factor(matrix: Tensor, rank: int) -> Tensor:
     """A factor L (B, n, rank) with `L L'` near a positive matrix (B, n, n): pivoted Cholesky."""
     left = matrix.diagonal(dim1=-2, dim2=-1).clone()
-    columns: list[Tensor] = []
-    for _ in range(min(rank, matrix.shape[-1])):
-        place = left.argmax(-1)[:, None]
-        column = matrix.gather(2, place[..., None].expand(-1, matrix.shape[1], 1))[..., 0]
-        for known in columns:
-            column = column - known * known.gather(1, place)
-        column = column / left.gather(1, place).clamp(min=1e-30).sqrt()
-        left = (left - column**2).clamp(min=0).scatter(1, place, 0)
-        columns.append(column)
-    return torch.stack(columns, -1)
+    entry = torch.arange(len(matrix), device=matrix.device)
+    rank = min(rank, matrix.shape[-1])
+    factor = matrix.new_zeros(*matrix.shape[:2], rank)
+    for k in range(rank):
+        place = left.argmax(-1)
+        known = factor @ factor[entry, place][..., None]
+        pivot = left[entry, place].clamp(min=1e-30).sqrt()
+        column = (matrix[entry, place] - known[..., 0]) / pivot[:, None]
+        left = (left - column**2).clamp(min=0).scatter(1, place[:, None], 0)
+        factor[..., k] = column
+    return factor

@@ -82,9 +82,7 @@ def lucas_kanade(
         tangent = torch.cat([gain, gain, torch.ones_like(gain)], -1)
         normal = products[..., :3] * tangent[..., None] * tangent[..., None, :]
         ridge = 1e-6 * normal.diagonal(dim1=-2, dim2=-1) + 1e-9  # no overlap: no change
-        change = torch.linalg.solve(
-            normal + torch.diag_embed(ridge), products[..., 3] * tangent
-        )
+        change = torch.linalg.solve(normal + torch.diag_embed(ridge), products[..., 3] * tangent)
         flow = flow + change[..., :2].clamp(-0.5, 0.5)
         gain = (gain + change[..., 2:]).clamp(0.5, 2.0)
     return flow * _moving(burst.count, flow)
@@ -94,14 +92,8 @@ def _overlap(burst: Burst, shift_px: Tensor, border_px: int) -> Tensor:
     """Pixels with nothing invalid within `border_px`, in the frame and in the reference."""
     unseen = F.pad((~burst.valid).to(burst.frames), [border_px] * 4, value=1.0)
     near_all = F.max_pool2d(unseen, 2 * border_px + 1, stride=1)
-    near = near_all[:, 0]
-    position = pixel_grid(burst.shape, near) + shift_px.round()[..., None, None]
-    limit = near.new_tensor(burst.shape)[:, None, None] - 1
-    inside = ((position >= 0) & (position <= limit)).all(2)
-    position = position.flatten(0, 1)
-    count = burst.count
-    blocked = sample_at(near.repeat_interleave(count, 0), position, "bilinear") > 0
-    return (near_all == 0) & inside & ~blocked.unflatten(0, (-1, count))
+    moved = forward_model(shift_px.round(), burst.shape, 1, 0)
+    return (near_all == 0) & moved.inside & (moved.forward(near_all[:, 0]) < 0.5)
 
 
 def _flattened(burst: Burst) -> Tensor:
@@ -137,9 +129,9 @@ def agreement(burst: Burst, flow_px: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     batch, count = burst.frames.shape[:2]
     smooth = masked_blur(burst.frames, burst.valid, AGREEMENT_SMOOTHING_PX)
     position = (pixel_grid(burst.shape, smooth) + flow_px[..., None, None]).flatten(0, 1)
-    spread = [x.repeat_interleave(count, 0) for x in (smooth[:, 0], burst.valid[:, 0].float())]
-    reference = sample_at(spread[0], position).unflatten(0, (batch, count))
-    seen = sample_at(spread[1], position, "bilinear").unflatten(0, (batch, count)) > 0.999
+    reference = forward_model(flow_px, burst.shape, 1, 0).forward(smooth[:, 0])
+    valid = burst.valid[:, 0].float().repeat_interleave(count, 0)
+    seen = sample_at(valid, position, "bilinear").unflatten(0, (batch, count)) > 0.999
     size = torch.tensor(burst.shape, device=position.device)[:, None, None]
     inside = ((position >= 0) & (position <= size - 1)).all(1).unflatten(0, (batch, count))
     weight = (seen & inside & burst.valid).to(smooth)

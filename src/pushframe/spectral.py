@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -45,7 +46,12 @@ def unfold(folded: Tensor, scale: int, width: int) -> Tensor:
 
 def half_weight(width: int, like: Tensor) -> Tensor:
     """How many frequencies of a real image each kept column stands for, (c,): 1, 2, ..., 2(, 1)."""
-    own_mirror = 2 * torch.arange(width // 2 + 1, device=like.device) % width == 0
+    return _half_weight(width, like.device)
+
+
+@lru_cache(maxsize=8)
+def _half_weight(width: int, device: torch.device) -> Tensor:
+    own_mirror = 2 * torch.arange(width // 2 + 1, device=device) % width == 0
     return 2 - own_mirror.float()
 
 
@@ -60,9 +66,7 @@ def to_image(folded: Tensor, scale: int, width: int) -> Tensor:
     return torch.fft.ifft2(unfold(weighted, scale, width), norm="ortho").real
 
 
-def axis_frequencies(
-    lattice: tuple[int, int], scale: int, like: Tensor
-) -> tuple[Tensor, Tensor]:
+def axis_frequencies(lattice: tuple[int, int], scale: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Frequencies of the aliases along rows (s, a) and columns (s, c), cycles per high-res px."""
     fy, fx = (
         torch.fft.fftfreq(scale * size, device=like.device).unflatten(0, (scale, size))
@@ -107,30 +111,38 @@ class Transfer:
 
     def predict(self, image: Tensor) -> Tensor:
         """What the frames would be, (B, N, a, c), of an image (B, K, a, c)."""
+        if fused := _fused(self.rows):
+            return fused.predict(self.rows, self.columns, image)
         return sum_of_products(self.whole, image[:, None], 2)
 
     def adjoint(self, frames: Tensor) -> Tensor:
         """`sum_t conj(h_t) v_t`, (B, K, a, c), of frames (B, N, a, c)."""
-        return sum_of_products(self.whole, frames.conj_physical()[:, :, None], 1).conj_physical()
+        return (self.whole * frames.conj_physical()[:, :, None]).sum(1).conj_physical()
 
 
 def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Transfer:
     """What frames moved by flow_px (B, N, 2) see; the kernel is that of `forward`, exactly."""
     whole, fraction = split_position(scale * flow_px)
-    taps = sinc_taps(fraction)
-    position = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=flow_px.device)
+    taps = sinc_taps(fraction).to(torch.complex64)
     axes = []
     for axis, size in enumerate(lattice):
-        frequency = torch.fft.fftfreq(scale * size, device=flow_px.device)
-        waves = torch.polar(*_unit(frequency * position[:, None]))
-        shift = torch.polar(*_unit(whole[..., axis, None] * frequency))
-        seen = taps[..., axis, :].to(waves.dtype) @ waves * shift
+        frequency, waves = _waves(scale * size, flow_px.device)
+        seen = taps[..., axis, :] @ waves * _unit(whole[..., axis, None] * frequency)
         axes.append(seen.unflatten(-1, (scale, size)))
     return Transfer(axes[0] / scale, axes[1][..., : lattice[1] // 2 + 1], lattice[1])
 
 
-def _unit(cycles: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.ones_like(cycles), 2 * math.pi * cycles
+@lru_cache(maxsize=8)
+def _waves(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Frequencies (size,) in cycles per px, and their waves at the kernel's taps, (24, size)."""
+    frequency = torch.fft.fftfreq(size, device=device)
+    position = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=device)
+    return frequency, _unit(frequency * position[:, None])
+
+
+def _unit(cycles: Tensor) -> Tensor:
+    """Complex numbers of modulus 1."""
+    return torch.polar(torch.ones_like(cycles), 2 * math.pi * cycles)
 
 
 class AliasBlocks:
@@ -146,6 +158,11 @@ class AliasBlocks:
     def __init__(self, see: Transfer, precision: Tensor, prior: Tensor) -> None:
         self.see, self.precision = see, precision
         self.scale, self.width = see.rows.shape[2], see.width
+        if fused := _fused(see.rows):
+            self.covariance, self.log_det = fused.covariance(
+                see.rows, see.columns, precision, prior
+            )
+            return
         rows, columns = see.pairs
         normal = self._from_axes((rows * precision[..., None]).mT @ columns)
         normal.diagonal(dim1=1, dim2=2).add_((1 / prior).movedim(1, -1))
@@ -167,6 +184,9 @@ class AliasBlocks:
 
     def mean(self, data: Tensor) -> Tensor:
         """The posterior mean (B, K, a, c) of frames' spectra (B, N, a, c)."""
+        if fused := _fused(self.see.rows):
+            see = self.see
+            return fused.mean(see.rows, see.columns, self.precision, data, self.covariance)
         return self.solve(self.see.adjoint(self.precision[..., None, None] * data))
 
     def solve(self, right: Tensor) -> Tensor:
@@ -203,17 +223,24 @@ class AliasBlocks:
 
         change: (B, N, P, a, c). Returns (B, N, P, K, a, c).
         """
-        weighted = (change * self.precision[..., None, None, None]).conj_physical()[:, :, :, None]
-        reach = self._reach(slice(None))[:, :, None]
-        return (reach * weighted).conj_physical()
+        weighted = change * self.precision[..., None, None, None]
+        return self._couple(weighted, 1)[1].conj_physical()
 
-    def _reach(self, rows: slice) -> Tensor:
-        """The conjugate of `M^-1 h_t'`, (B, N, K, a, c), for some rows of frequencies."""
-        covariance, whole = self.covariance[..., rows, :], self.see.whole[..., rows, :]
-        kinds = range(covariance.shape[1])
-        return torch.stack(
-            [sum_of_products(whole, covariance[:, None, :, k], 2) for k in kinds], 2
+    def _couple(self, change: Tensor, every: int) -> tuple[Tensor, Tensor]:
+        """Conjugates of `h_t' d_t` and `M^-1 h_t' d_t`, each (B, N, P, K, a', c).
+
+        change: (B, N, P, a', c), at each so-many-th row of frequencies.
+        """
+        if fused := _fused(self.see.rows):
+            see = self.see
+            return fused.couple(see.rows, see.columns, change, self.covariance, every)
+        whole, covariance = self.see.whole[..., ::every, :], self.covariance[..., ::every, :]
+        aliases = range(covariance.shape[1])
+        reach = torch.stack(
+            [sum_of_products(whole, covariance[:, None, :, k], 2) for k in aliases], 2
         )
+        change = change.conj_physical()[:, :, :, None]
+        return whole[:, :, None] * change, reach[:, :, None] * change
 
     def information(self, change: Tensor, count: Tensor, every: int = 1) -> Tensor:
         """What the frames tell of unknowns beside the image, with the image unknown too.
@@ -223,19 +250,30 @@ class AliasBlocks:
         `change' C^-1 change`, where `C^-1 = W - W h M^-1 h' W` is the inverse covariance of the
         frames.
         """
-        rows = slice(None, None, every)
         root = self.precision.sqrt()[..., None, None, None]
-        counted = change[..., rows, :] * (root * (every * count).sqrt())
+        counted = change[..., ::every, :] * (root * (every * count).sqrt())
         own = _flat_real(counted, 3)
         own = own @ own.mT  # (B, N, P, P)
-        weighted = (root * counted).conj_physical()[:, :, :, None]
         seen, answer = (
-            _flat_real((part[:, :, None] * weighted).flatten(1, 2), 2)
-            for part in (self.see.whole[..., rows, :], self._reach(rows))
+            _flat_real(part.flatten(1, 2), 2) for part in self._couple(root * counted, every)
         )
         alone = torch.eye(change.shape[1], device=own.device)[:, None, :, None]
         full = (own[:, :, :, None] * alone).flatten(3).flatten(1, 2)
         return full - seen @ answer.mT
+
+
+def _fused(rows: Tensor) -> ModuleType | None:
+    """The kernels of `ops.alias_kernels` where they run: on a GPU, with Triton, at scale 2."""
+    return _kernels() if rows.is_cuda and rows.shape[2] == 2 else None
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    try:
+        from .ops import alias_kernels
+    except ImportError:
+        return None
+    return alias_kernels
 
 
 def _flat_real(values: Tensor, start: int) -> Tensor:

@@ -92,11 +92,12 @@ class ImageStream:
         setting = draw_setting(
             host, self.config.mixture, self.config.frames, self.config.size, self.scale
         )
+        holed = host.random() < self.config.mixture.masked
         host, seed = draws(self.seed, step, shard)
         generator = torch.Generator(self.flat.device).manual_seed(seed)
         count = self.config.batch // self.config.shards
         made = simulate(self._windows(host, count, setting.source_size), setting, generator)
-        burst = random_holes(made.burst, self.config.mixture.masked, generator)
+        burst = random_holes(made.burst, generator) if holed else made.burst
         return Batch(burst, made.truth, made.flow_px, generator)
 
     def _check_size(self) -> None:

@@ -15,6 +15,7 @@ from ..geometry import pixel_grid
 from ..simulate import PRESETS, Simulation, with_options
 
 DEAD_PIXELS = 1e-3  # share, in a burst that has holes
+HOLED_FRAMES = 0.3  # share of its frames
 SATURATED_STEPS = 2  # of exposure, where frames saturate: longer ones would be white all over
 
 
@@ -25,8 +26,8 @@ class Mixture:
     paper, affine, continuous: weights of the presets. psf_hpx: of `continuous`, uniform.
     noise_std_dn: in place of the presets' own, uniform, one a burst. noise_a: in place of that
     of `affine`, uniform. exposure_error: relative rms, uniform, one a batch.
-    drifting, saturated: shares of batches. bend_px: of drift, uniform.
-    masked: share of frames with a hole.
+    drifting, saturated, masked: shares of batches; masked ones have holes in some of their frames.
+    bend_px: of drift, uniform.
     """
 
     paper: float = 1.0
@@ -93,13 +94,11 @@ def draw_setting(
     )
 
 
-def random_holes(burst: Burst, share: float, generator: torch.Generator) -> Burst:
-    """The batch with a rectangle or an ellipse masked in a `share` of its frames, and dead pixels.
+def random_holes(burst: Burst, generator: torch.Generator) -> Burst:
+    """The batch with a rectangle or an ellipse masked in some of its frames, and dead pixels.
 
     Holes are up to 0.35 of the frame from centre to edge.
     """
-    if share == 0:
-        return burst
     shape, device = burst.frames.shape, generator.device
 
     def uniform(*size: int) -> torch.Tensor:
@@ -110,5 +109,5 @@ def random_holes(burst: Burst, share: float, generator: torch.Generator) -> Burs
     offset = (place - centre[..., None, None]) / reach[..., None, None]
     box, ellipse = offset.abs().amax(2) < 1, (offset**2).sum(2) < 1
     hole = torch.where((uniform(*shape[:2]) < 0.5)[..., None, None], box, ellipse)
-    hole = hole & (uniform(*shape[:2]) < share)[..., None, None]
+    hole = hole & (uniform(*shape[:2]) < HOLED_FRAMES)[..., None, None]
     return dataclasses.replace(burst, valid=burst.valid & ~hole & (uniform(*shape) >= DEAD_PIXELS))

@@ -3,8 +3,9 @@
 from .hdr_dsp import HdrDsp, HdrDspConfig
 from .motion import MotionKind, estimate_motion, find_motion
 from .network import Motion, Network
+from .on_solver import OnSolver, OnSolverConfig
 
-NETWORKS: dict[str, type[Network]] = {"hdr_dsp": HdrDsp}
+NETWORKS: dict[str, type[Network]] = {"hdr_dsp": HdrDsp, "on_solver": OnSolver}
 
 __all__ = [
     "NETWORKS",
@@ -13,6 +14,8 @@ __all__ = [
     "Motion",
     "MotionKind",
     "Network",
+    "OnSolver",
+    "OnSolverConfig",
     "estimate_motion",
     "find_motion",
 ]

@@ -1,4 +1,4 @@
-"""Motion of the frames, by name: of the solver, Lucas-Kanade, a network, or the simulator."""
+"""Motion of the frames, by name: of the solver (with bends, or translations alone), Lucas-Kanade, a network, or the simulator."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..burst import Burst
 from ..checks import require
 from ..errors import UsageError
 from ..registration import register
-from ..solver import locate
+from ..solver import locate, locate_translations
 from .network import Motion, Network
 
-MotionKind = Literal["solver", "lucas_kanade", "network", "true"]
+MotionKind = Literal["solver", "translations", "lucas_kanade", "network", "true"]
 
 
 def find_motion(
@@ -56,10 +56,6 @@ def estimate_motion(
         return burst, Motion(true_px, torch.ones_like(burst.exposure))
     if kind == "lucas_kanade":
         return burst, Motion(register(burst), torch.ones_like(burst.exposure))
-    return solver_motion(burst, scale)
-
-
-def solver_motion(burst: Burst, scale: int) -> tuple[Burst, Motion]:
-    """Flows and gains as the solver finds them; what it leaves out becomes invalid."""
-    found = locate(burst, scale)
+    found = (locate if kind == "solver" else locate_translations)(burst, scale)
+    # what the solver leaves out becomes invalid
     return dataclasses.replace(burst, valid=found.used), Motion(found.flow_px, found.gain)

@@ -7,6 +7,6 @@
 4. `variance`: what noise, prior and motion leave unknown of each pixel.
 """
 
-from .solve import Located, Solution, locate, solve
+from .solve import Located, Solution, locate, locate_translations, solve
 
-__all__ = ["Located", "Solution", "locate", "solve"]
+__all__ = ["Located", "Solution", "locate", "locate_translations", "solve"]

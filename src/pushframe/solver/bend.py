@@ -295,9 +295,7 @@ class Joint:
         self.good = self.good & ~disagreeing_pixels(self.residual / std, self.good)
 
 
-def fit_in_space(
-    burst: Burst, good: Tensor, start_px: Tensor, scale: int, basis: Tensor
-) -> Bent:
+def fit_in_space(burst: Burst, good: Tensor, start_px: Tensor, scale: int, basis: Tensor) -> Bent:
     """Flows, gains and spectrum of a batch; good: (B, N, H, W) pixels to use.
 
     start_px: (B, N, 2) translations; basis: (K, H, W), what flows are made of.

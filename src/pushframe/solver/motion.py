@@ -117,6 +117,8 @@ class _Search:
         self.turn = (2j * math.pi * scale * rows, 2j * math.pi * scale * columns)
         self.whole_turn = [2j * math.pi * scale * f for f in (fy, fx)]
         self.count = half_weight(burst.shape[1], flow_px)
+        share = self.count / (self.count.sum() * burst.shape[0])
+        self.steep = (2 * math.pi * scale) ** 2 * (fy**2 + fx**2) / 2 * share
         self.basis = radial_basis(fy, fx)
         self.gain = torch.ones_like(self.noise)
         self.mismatch = torch.zeros_like(self.noise[:, 0])
@@ -124,6 +126,7 @@ class _Search:
         self.gain_std = torch.full_like(self.mismatch, GAIN_STD)
         self.jitter_px = 0.0
         self.image: Tensor = None  # type: ignore[assignment]  # until the first look
+        self.placed_px: Tensor | None = None  # the shifts that `see` and `window` are for
         weight = self._set_level()
         spread = weighted_mean((burst.frames - self.level) ** 2, weight)
         signal = (spread - weighted_mean(self.noise_var, weight)).clamp(min=1e-10)
@@ -134,16 +137,25 @@ class _Search:
         self.level = weighted_mean(self.burst.frames / self.gain[..., None, None], weight)
         return weight
 
-    def look(self) -> None:
-        """The image, and the spectrum that it suggests, for the unknowns as they stand."""
+    def _place(self) -> None:
+        """What follows from the shifts alone."""
+        self.placed_px = self.flow_px
         self.see = transfer(self.flow_px, self.burst.shape, self.scale)
         self.window = _moving_window(self.burst.shape, self.flow_px)
+        if self.image is not None:
+            self.predicted = self.see.predict(self.image)
+
+    def look(self) -> None:
+        """The image, and the spectrum that it suggests, for the unknowns as they stand."""
+        if self.flow_px is not self.placed_px:
+            self._place()
         self.data = _spectra(self._believed())
         prior = self.prior = spectrum_at(self.knots, self.basis)
         noise = self.noise + self.mismatch[:, None] + self._jitter_var(prior)
         self.precision = self.kept / noise
         self.blocks = AliasBlocks(self.see, self.precision, prior)
         self.image = self.blocks.mean(self.data)
+        self.predicted = self.see.predict(self.image)
         spread = self.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
         count = self.count.expand(self.basis.shape[:-1]).flatten()
         power, known = _power(self.image), (1 - spread / prior).clamp(min=0)
@@ -157,9 +169,8 @@ class _Search:
         A frame that may be off says less. As seen through the aliases this varies little with
         frequency; one number a burst keeps the noise white.
         """
-        steep = torch.stack(self.whole_turn).abs().square().mean(0) * self.count
-        slope = (steep * prior).sum((1, 2, 3)) / (self.count.sum() * steep.shape[-2])
-        return (self.jitter_px / self.scale) ** 2 * slope[:, None]
+        slope = (prior.flatten(1) @ self.steep.flatten())[:, None]
+        return (self.jitter_px / self.scale) ** 2 * slope
 
     def _observed(self) -> Tensor:
         """The windowed frames less the image's level, (B, N, H, W)."""
@@ -177,8 +188,8 @@ class _Search:
         return torch.where(doubtful, self._predicted(), self._observed())
 
     def _predicted(self) -> Tensor:
-        spectra = self.see.predict(self.image)
-        return torch.fft.irfft2(spectra, s=self.burst.shape, norm="ortho")
+        """What the image says that the windowed frames are, (B, N, H, W)."""
+        return torch.fft.irfft2(self.predicted, s=self.burst.shape, norm="ortho")
 
     def step(self, moving: bool) -> float:
         """One step of Fisher scoring on shifts and gains; without `moving` on gains alone.
@@ -192,21 +203,22 @@ class _Search:
         system = self._pinned(self.information, free)
         change = torch.linalg.solve(system, slope[..., None])[..., 0].to(self.gain)
         change = change.unflatten(1, (-1, 3))
-        self.flow_px = self.flow_px + change[..., :2].clamp(-LARGEST_STEP_PX, LARGEST_STEP_PX)
+        if moving:
+            shift_px = change[..., :2].clamp(-LARGEST_STEP_PX, LARGEST_STEP_PX)
+            self.flow_px = self.flow_px + shift_px
         self.gain = self.gain * (1 + change[..., 2].clamp(-GAIN_STD, GAIN_STD))
         self._set_level()
         return float(change.abs().max())
 
     def _changes(self) -> Tensor:
         """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, N, 3, a, c)."""
-        images = [*(turn * self.image for turn in self.whole_turn), self.image]
-        change = torch.stack([self.see.predict(image) for image in images], 2)
-        change[:, :, 2] += _spectra(self.window * self.level)
-        return change
+        down, right = (self.see.predict(turn * self.image) for turn in self.whole_turn)
+        whole = self.predicted + _spectra(self.window * self.level)
+        return torch.stack([down, right, whole], 2)
 
     def _slope(self, changes: Tensor) -> Tensor:
         """Derivative of the log likelihood in shifts and gains, (B, 3N)."""
-        residual = self.data - self.see.predict(self.image)
+        residual = self.data - self.predicted
         energy = _real_product(changes, residual[:, :, None]) * self.count
         slope = energy.sum((-1, -2)) * self.precision[..., None]
         # the determinant grows with shifts and gains too
@@ -287,7 +299,7 @@ class _Search:
 
     def energy(self) -> Tensor:
         """Minus twice the log marginal likelihood of each burst, up to a constant, (B,)."""
-        misfit = _power(self.data - self.see.predict(self.image)) * self.precision[..., None, None]
+        misfit = _power(self.data - self.predicted) * self.precision[..., None, None]
         spread = _power(self.image) / self.prior + self.prior.log()
         total = misfit.sum(1) + spread.sum(1) + self.blocks.log_det
         return (total * self.count).sum((-1, -2))
@@ -303,8 +315,8 @@ def _moving_window(shape: tuple[int, int], flow_px: Tensor) -> Tensor:
         place = torch.arange(size, device=flow_px.device) + flow_px[..., k, None]
         edge = torch.minimum(place + 0.5, size - 0.5 - place) / (TAPER / 2 * size)
         axes.append(0.5 - 0.5 * torch.cos(math.pi * edge.clamp(0, 1)))
-    window = axes[0][..., :, None] * axes[1][..., None, :]
-    return window / window.square().mean((-1, -2), keepdim=True).sqrt().clamp(min=1e-6)
+    tall, wide = (axis / axis.square().mean(-1, True).sqrt().clamp(min=1e-6) for axis in axes)
+    return tall[..., :, None] * wide[..., None, :]
 
 
 def _spectra(frames: Tensor) -> Tensor:

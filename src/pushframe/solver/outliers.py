@@ -12,6 +12,7 @@ from ..burst import Burst
 from ..filters import gaussian_blur, masked_blur
 from ..forward import forward_model
 from ..noise import frame_noise_var
+from ..ops import median_over_frames
 from ..registration import agreement
 
 MIN_CORRELATION = 0.5
@@ -45,9 +46,9 @@ def foreign_pixels(burst: Burst, flow_px: Tensor) -> Tensor:
         for x in (smooth, whole)
     )
     still = still.masked_fill(seen < 0.99, torch.nan)
-    middle = still.nanmedian(1, keepdim=True).values
+    middle = median_over_frames(still)
     off = still - middle
-    spread = off.abs().nanmedian(1, keepdim=True).values / 0.6745
+    spread = median_over_frames(off.abs()) / 0.6745
     enough = (~torch.isnan(still)).sum(1, keepdim=True) >= 3
     spread = F.max_pool2d(torch.nan_to_num(spread), 5, stride=1, padding=2)
     noise = frame_noise_var(burst) / (4 * math.pi * FOREIGN_SMOOTHING_PX**2)
@@ -65,7 +66,7 @@ def disagreeing_pixels(z: Tensor, seen: Tensor) -> Tensor:
     frames disagree (a sharp edge under an inexact model), none of them is the outlier.
     """
     size = z.abs().masked_fill(~seen, 0)
-    common = size.median(1, keepdim=True).values
+    common = median_over_frames(size)
     common = F.max_pool2d(common, 5, stride=1, padding=2)
     scale = torch.maximum(2 * common, torch.ones_like(common))
     core = size > PIXEL_SIGMAS * scale

@@ -104,6 +104,13 @@ def locate(burst: Burst, scale: int) -> Located:
     return Located(_merged_flows(pieces), gain, used)
 
 
+def locate_translations(burst: Burst, scale: int) -> Located:
+    """The same for frames known to be translated and little masked: many times faster."""
+    burst, kept, start_px = without_foreign(burst)
+    fit = fit_motion(burst, start_px, kept, scale)
+    return Located(fit.flow_px, fit.gain, burst.valid & ~fit.outlier & fit.kept[..., None, None])
+
+
 def _pieces(burst: Burst, scale: int, flow_px: Tensor | None) -> list[_Piece]:
     """The bursts of a batch, registered and reconstructed; those alike together."""
     if flow_px is not None and flow_px.ndim == 5:

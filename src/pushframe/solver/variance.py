@@ -23,16 +23,21 @@ def posterior_variance(made: Reconstruction, covariance: Tensor) -> Tensor:
 
     covariance: (B, 3N, 3N) of each frame's (dy, dx, gain).
     """
-    local = stationary_variance(made.problem) * scarcity(made.problem)
-    return local + alignment_variance(made, covariance)
+    return noise_variance(made.problem) + alignment_variance(made, covariance)
 
 
 def bent_variance(made: Reconstruction, misplaced: Tensor) -> Tensor:
     """The same for a flow at every pixel; misplaced: (B, D, N, H, W), see `bend.Bent`."""
     problem = made.problem
-    local = local_variance(problem) * scarcity(problem)
     answers = [problem.crop(problem.solve(draw, None, 5e-2)) for draw in misplaced.unbind(1)]
-    return local + sum(answer.square() for answer in answers) / max(len(answers), 1)
+    alignment = sum(answer.square() for answer in answers) / max(len(answers), 1)
+    return noise_variance(problem) + alignment
+
+
+def noise_variance(problem: GaussianProblem) -> Tensor:
+    """The part of noise and prior, (B, s*H, s*W)."""
+    local = stationary_variance if problem.nodes == 1 else local_variance
+    return local(problem) * scarcity(problem)
 
 
 def scarcity(problem: GaussianProblem) -> Tensor:
