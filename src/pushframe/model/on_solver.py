@@ -197,4 +197,21 @@ def evidence(burst: Burst, motion: Motion, scale: int) -> Evidence:
         (surprise.value / surprise.weight.clamp(min=1e-3)).sqrt() - 1,
         (sums.weight * unit**2 + 1e-3).log() / 4,
     ]
-    return Evidence(Gate.of(made.problem), mean, var, torch.stack(maps, 1).clamp(-30, 30), unit)
+    found = Evidence(Gate.of(made.problem), mean, var, torch.stack(maps, 1).clamp(-30, 30), unit)
+    return _without_lost(found, made.level[:, 0])
+
+
+def _without_lost(found: Evidence, level: Tensor) -> Evidence:
+    """Nothing known of bursts that the solver could not solve: their level, and no more."""
+    gate, mean, var, maps, unit = found
+    numbers = (gate.covariance.real, gate.precision, mean, var, maps, unit)
+    sound = torch.stack([torch.isfinite(x).flatten(1).all(1) for x in numbers]).all(0)
+
+    def kept(values: Tensor, other: Tensor | float) -> Tensor:
+        return torch.where(sound.view(-1, *[1] * (values.ndim - 1)), values, other)
+
+    gate = dataclasses.replace(
+        gate, covariance=kept(gate.covariance, 0), precision=kept(gate.precision, 1)
+    )
+    level = level.nan_to_num(0)
+    return Evidence(gate, kept(mean, level), kept(var, 1), kept(maps, 0), kept(unit, 1))

@@ -71,7 +71,7 @@ class Book:
         mean, progress = self._checked_mean(), self.state.progress
         steps, self.losses = len(self.losses), []
         progress.best = mean if progress.best is None else min(progress.best, mean)
-        now = time.perf_counter()
+        now, data = time.perf_counter(), self.config.data
         self._write(
             loss=mean,
             gradient_norm=float(norm),
@@ -85,7 +85,9 @@ class Book:
 
     def _checked_mean(self) -> float:
         """The mean loss since the last line; stop where it is no number, or far above its best."""
-        best, mean = self.state.progress.best, float(torch.stack(self.losses).mean())
+        best, losses = self.state.progress.best, torch.stack(self.losses)
+        sound = losses[torch.isfinite(losses)]  # steps that were no numbers were not taken
+        mean = float(sound.mean()) if 2 * len(sound) > len(losses) else math.nan
         likelihood = self.config.loss.kind in ("self_supervised", "supervised")
         limit = math.inf
         if best is not None:

@@ -65,7 +65,8 @@ def train(
             total += loss.detach()
         team.add_gradients(network)
         norm = torch.nn.utils.clip_grad_norm_(network.parameters(), config.schedule.clip)
-        state.optimiser.step()
+        if bool(torch.isfinite(norm)):  # else one burst would undo all that was learnt
+            state.optimiser.step()
         state.optimiser.zero_grad()
         state.progress.step += 1
         state.update_average(config.schedule.averaging)
