@@ -171,7 +171,7 @@ def test_a_crop_with_a_masked_reference_is_avoided() -> None:
     ("change", "message"),
     [
         ({"data__batch": 0}, r"data\.batch of at least 1, got 0"),
-        ({"data__shards": 3}, r"multiple of data\.shards = 3, got 2"),
+        ({"data__shards": 3}, r"multiple of data\.shards x parts = 3, got 2"),
         ({"data__frames": [1, 5]}, "fewest of at least 2"),
         ({"data__frames": [6, 5]}, "fewest, most"),
         ({"data__size": 8}, r"data\.size of at least 16"),

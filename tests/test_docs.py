@@ -18,7 +18,7 @@ from pushframe import methods, theory
 from pushframe.cli import app
 from pushframe.cli.console import flattened
 from pushframe.simulate import PRESETS, Simulation
-from pushframe.train.config import TrainConfig
+from pushframe.train import TrainConfig, load_train_config
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -124,6 +124,15 @@ def test_every_public_name_of_the_theory_is_documented() -> None:
 def test_every_setting_of_training_is_documented() -> None:
     shown = re.findall(r"^\| `([\w.]+)` \|", (ROOT / "docs/training.md").read_text(), re.M)
     assert set(shown) >= SETTINGS
+
+
+def test_the_configuration_shown_loads(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(blocks((ROOT / "docs/training.md").read_text(), "toml"))
+    assert load_train_config(own).data.bursts == "bursts"
+    own.write_text(own.read_text().replace("minutes", "minuets"))
+    with pytest.raises(pushframe.PushframeError, match="minuets"):
+        load_train_config(own)
 
 
 def test_what_is_wrong_is_caught() -> None:

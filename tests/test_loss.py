@@ -172,3 +172,18 @@ def test_the_detail_loss_does_not_see_an_inexact_exposure() -> None:
 def test_a_mean_alone_has_no_likelihood() -> None:
     with pytest.raises(UsageError, match="mse or l1"):
         loss.supervised_nll(Posterior(torch.zeros(1, 4, 4)), torch.zeros(1, 4, 4))
+
+
+def test_a_burst_that_fits_nothing_is_left_out_but_no_number_is_seen() -> None:
+    """The loss is that of the other bursts; NaN is a mistake, and must stop a run."""
+    draw = torch.Generator().manual_seed(4)
+    error, var = torch.randn(5, 4, 4, generator=draw), torch.ones(5, 4, 4)
+    valid = torch.rand(5, 4, 4, generator=draw) > 0.2
+    spoilt = error.clone()
+    spoilt[2] += 100
+    others = [0, 1, 3, 4]
+    wanted = loss.gaussian_nll(error[others], var[others], valid[others])
+    torch.testing.assert_close(loss.gaussian_nll(spoilt, var, valid, 6.0), wanted)
+    assert float(loss.gaussian_nll(spoilt, var, valid)) > 100 * float(wanted)
+    spoilt[3, valid[3]] = torch.nan
+    assert math.isnan(float(loss.gaussian_nll(spoilt, var, valid, 6.0)))

@@ -18,13 +18,17 @@ from safetensors.torch import load_file
 from torch import Tensor
 from training import config, loss_curve, settings, write_images
 
+from pushframe.burst import Posterior
 from pushframe.data import Batch, ImageStream
 from pushframe.errors import FileError, TrainingError, UsageError
 from pushframe.io import write_burst
+from pushframe.loss import supervised_nll
+from pushframe.model import HdrDsp, Motion
 from pushframe.simulate import PRESETS, simulate_one, with_options
 from pushframe.train import checkpoint, train
 from pushframe.train.checkpoint import NAME, read_state
 from pushframe.train.config import ScheduleConfig
+from pushframe.train.step import reference_loss, without_lost
 from pushframe.train.team import Team
 from pushframe.weights import load_weights
 
@@ -171,7 +175,7 @@ def test_self_supervised_training_cannot_see_the_truth(
 def test_a_loss_gone_wrong_stops_with_the_last_good_checkpoint(
     value: float, images: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    from pushframe.train import loop as module
+    from pushframe.train import step as module
 
     count, original = [0], module.batch_loss
 
@@ -295,3 +299,34 @@ def test_an_unreadable_burst_is_named_and_skipped_only_if_told(
     assert not (tmp_path / "run").exists()
     state = train(config(images, **only), tmp_path / "run", skip_bad=True)
     assert state.progress.step == 8
+
+
+@pytest.mark.parametrize("kind", ["self_supervised", "supervised"])
+def test_a_burst_whose_motion_was_lost_teaches_nothing(kind: str, images: Path) -> None:
+    """The loss and its gradient are those of the other bursts alone."""
+    setting = config(images, data__batch=3, loss__kind=kind, motion="true")
+    network = HdrDsp(setting.model)
+    stream = ImageStream([np.load(images / "scene0.npy")], setting.data, 2, 0, "cpu")
+    slopes = []
+    for spoil in (torch.nan, 50.0):  # whatever is there
+        batch = stream.batch(0, 0)
+        burst, motion = batch.burst, Motion(batch.flow_px, torch.ones_like(batch.burst.exposure))
+        motion.gain[1] = torch.nan
+        motion.flow_px[1] = spoil
+        burst, motion = without_lost(burst, motion)
+        assert not bool(burst.valid[1].any())
+        assert bool(burst.valid[::2].all())
+        tau = torch.zeros(3, 2, dtype=torch.long)
+        if kind == "supervised":
+            seen = torch.tensor([True, False, True])
+            loss = supervised_nll(network(burst, motion), batch.truth, seen=seen)
+            pair = network(burst, motion)
+            alone = Posterior(pair.mean[::2], pair.var[::2])
+            assert torch.allclose(loss, supervised_nll(alone, batch.truth[::2]))
+        else:
+            loss = reference_loss(network, burst, motion, tau, setting.loss)
+        network.zero_grad()
+        loss.backward()
+        slopes.append(network.head.weight.grad.clone())
+    assert bool(torch.isfinite(slopes[0]).all())
+    assert torch.equal(*slopes)

@@ -5,6 +5,8 @@ Every loss is a mean over valid pixels; constants such as log(2 pi)/2 are left o
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -27,12 +29,14 @@ def self_supervised_nll(
     noise: NoiseLaw,
     gain: Tensor,
     detail: bool = False,
+    outlier_nats: float = math.inf,
 ) -> Tensor:
     """`(z - A u)^2 / (2 (A nu + R)) + log(A nu + R) / 2` with A = A_tau (eq:nll-self, diagonal).
 
     posterior: (B, s*H, s*W); target, valid: (B, H, W), the reference z and its mask; tau: (B, 2)
     high-res px; noise: law of the raw pixels, (B,); gain: (B, 1) = exposure * white_level of z.
     detail: compare high-passed images, blind to an inexact exposure; `R` changes with them.
+    outlier_nats: see `gaussian_nll`.
     """
     scale = target_scale(posterior, target)
     mean, var = subsample(posterior.mean, scale, tau), subsample(_var(posterior), scale, tau)
@@ -41,17 +45,40 @@ def self_supervised_nll(
     noise_var = normalised_noise_var(noise, mean.detach()[:, None], gain)[:, 0]
     if detail:
         error, noise_var = high_pass(error, valid), detail_noise_var(noise_var, valid)
-    return gaussian_nll(error, var + noise_var, valid)
+    return gaussian_nll(error, var + noise_var, valid, outlier_nats)
 
 
-def supervised_nll(posterior: Posterior, truth: Tensor) -> Tensor:
-    """`(u - u_hat)^2 / (2 nu) + log(nu) / 2` (eq:sup-gaussian-nll); truth (B, s*H, s*W)."""
-    return gaussian_nll(truth - posterior.mean, _var(posterior), torch.ones_like(truth))
+def supervised_nll(
+    posterior: Posterior,
+    truth: Tensor,
+    outlier_nats: float = math.inf,
+    seen: Tensor | None = None,
+) -> Tensor:
+    """`(u - u_hat)^2 / (2 nu) + log(nu) / 2` (eq:sup-gaussian-nll); truth (B, s*H, s*W).
+
+    seen: (B,) bool, bursts that count; all of them unless given.
+    """
+    valid = torch.ones_like(truth, dtype=torch.bool)
+    valid = valid if seen is None else valid & seen[:, None, None]
+    return gaussian_nll(truth - posterior.mean, _var(posterior), valid, outlier_nats)
 
 
-def gaussian_nll(error: Tensor, var: Tensor, valid: Tensor) -> Tensor:
-    """`error^2 / (2 var) + log(var) / 2`, mean over valid pixels; all of one shape."""
-    return masked_mean(known(error, valid) ** 2 / (2 * var) + var.log() / 2, valid)
+def gaussian_nll(
+    error: Tensor, var: Tensor, valid: Tensor, outlier_nats: float = math.inf
+) -> Tensor:
+    """`error^2 / (2 var) + log(var) / 2`, mean over valid pixels; all of one shape.
+
+    outlier_nats: bursts that much less likely than the median of the batch are left out; frames
+    that could not be registered teach nothing but that.
+    """
+    nats = known(error, valid) ** 2 / (2 * var) + var.log() / 2
+    if math.isfinite(outlier_nats):
+        share = valid.sum((-1, -2)).clamp(min=1)
+        each = known(nats.detach(), valid).sum((-1, -2)) / share
+        # what is not a number is no outlier but a mistake, and must be seen
+        likely = ~(each > each.nanmedian() + outlier_nats)
+        valid = valid & likely[:, None, None]
+    return masked_mean(nats, valid)
 
 
 def mse(mean: Tensor, target: Tensor, valid: Tensor) -> Tensor:

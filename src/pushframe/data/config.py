@@ -25,8 +25,8 @@ class DataConfig:
     validation_groups: held out, by the `group` of MANIFEST.csv beside the images or above them,
         or by the file's stem where there is none.
     validation: simulated settings to validate on, `preset:frames`; validation_bursts: of each.
-    batch: bursts a step, of all processes together; shards: parts it is drawn in, one after the
-        other in one process, shared among several.
+    batch: bursts drawn together, by all processes; shards: portions it is drawn in, one after the
+        other in one process, shared among several. parts: steps in which a batch is learnt.
     frames: fewest and most frames of a burst, one number drawn for each batch. size: side of a
         frame, px. mixture: how bursts are simulated.
     """
@@ -38,18 +38,19 @@ class DataConfig:
     validation_bursts: int = 32
     batch: int = 32
     shards: int = 1
+    parts: int = 1
     frames: tuple[int, int] = (5, 20)
     size: int = 64
     mixture: Mixture = field(default_factory=Mixture)
 
     def check(self) -> None:
         """Refuse what cannot be meant."""
-        for name in ("batch", "shards", "validation_bursts"):
+        for name in ("batch", "shards", "parts", "validation_bursts"):
             value = getattr(self, name)
             require(value >= 1, f"data.{name} of at least 1", value, "raise it", UsageError)
         require(
-            self.batch % self.shards == 0,
-            f"data.batch to be a multiple of data.shards = {self.shards}",
+            self.batch % (self.shards * self.parts) == 0,
+            f"data.batch to be a multiple of data.shards x parts = {self.shards * self.parts}",
             self.batch,
             "change one of them",
             UsageError,

@@ -32,6 +32,18 @@ class Motion(NamedTuple):
         return self._replace(flow_px=shift_flow(self.flow_px, tau, scale))
 
 
+class Given(NamedTuple):
+    """What a network is given: frames and their motion."""
+
+    burst: Burst
+    motion: Motion
+
+    def part(self, rows: Tensor) -> Given:
+        """Some bursts of the batch."""
+        flow_px, gain = self.motion
+        return Given(self.burst.part(rows), Motion(flow_px[rows], gain[rows]))
+
+
 class Network(nn.Module):
     """Burst and motion of a batch to a posterior on the high-res grid, finite everywhere.
 
@@ -54,6 +66,15 @@ class Network(nn.Module):
     def forward(self, burst: Burst, motion: Motion) -> Posterior:
         """The posterior of a batch (B, N, H, W): mean and var, each (B, s*H, s*W)."""
         raise NotImplementedError
+
+    def prepare(self, burst: Burst, motion: Motion) -> Any:
+        """What depends on no weight, once for all that is done with a batch; it has `part(rows)`."""
+        return Given(burst, motion)
+
+    def conclude(self, given: Any) -> Posterior:
+        """The posterior from what `prepare` made."""
+        posterior: Posterior = self(given.burst, given.motion)
+        return posterior
 
     def own_motion(self, burst: Burst) -> Motion | None:  # noqa: ARG002
         """The motion that the network itself finds, with gradient; None if it has no such part."""

@@ -8,6 +8,7 @@ corrects the outcome, in units of the solver's error bar, and says how good it i
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,10 +22,12 @@ from ..checks import check_scale, require
 from ..errors import UsageError
 from ..filters import gaussian_blur
 from ..gaussian import GaussianProblem
+from ..linear import sum_of_products
 from ..ops import splat
 from ..solver.image import reconstruct
 from ..solver.spectrum import spectrum_of_burst
 from ..solver.variance import noise_variance
+from ..spectral import to_folded, to_image
 from .blocks import Trunk, conv, set_bias
 from .network import Motion, Network
 
@@ -51,17 +54,79 @@ class OnSolverConfig:
             require(value >= 1, f"model.{name} of at least 1", value, "raise it", UsageError)
 
 
+@dataclass(frozen=True)
+class Gate:
+    """What becomes of an image proposed as the mean of the prior: `M^-1 P m`, block by block.
+
+    P is the prior's precision, TRUST times that of the solver's: a proposal knows more than a
+    spectrum. M is that of the posterior under it. covariance: (B, K, K, a, c) of `AliasBlocks`;
+    precision: (B, h, w // 2 + 1), P at each frequency of the canvas.
+    """
+
+    covariance: Tensor
+    precision: Tensor
+    scale: int
+    pad: int
+    canvas: tuple[int, int]
+
+    @classmethod
+    def of(cls, problem: GaussianProblem) -> Gate:
+        """The gate of a solved problem."""
+        tight = problem.tightened(TRUST)
+        covariance, precision = tight.blocks.covariance, 1 / tight.prior
+        return cls(covariance, precision, tight.scale, tight.pad, tight.canvas)
+
+    def part(self, rows: Tensor) -> Gate:
+        """The gate of some bursts of the batch."""
+        covariance, precision = self.covariance[rows], self.precision[rows]
+        return dataclasses.replace(self, covariance=covariance, precision=precision)
+
+    def weigh(self, canvas: Tensor) -> Tensor:
+        """`P m`."""
+        return torch.fft.irfft2(torch.fft.rfft2(canvas) * self.precision, s=self.canvas)
+
+    def solve(self, canvas: Tensor) -> Tensor:
+        """`M^-1 m`."""
+        folded = to_folded(canvas, self.scale)
+        solved = sum_of_products(self.covariance, folded[:, None], 2)
+        return to_image(solved, self.scale, self.canvas[1] // self.scale)
+
+    def accept(self, proposal: Tensor) -> Tensor:
+        """What the data leave of a proposed image, (B, s*H, s*W): nothing where they know all."""
+        canvas = F.pad(proposal[:, None], [self.pad] * 4, mode="replicate")[:, 0]
+        accepted: Tensor = _Accept.apply(canvas, self)
+        return accepted[:, self.pad : -self.pad, self.pad : -self.pad]
+
+
+class _Accept(torch.autograd.Function):
+    """`M^-1 P m`; the transpose is `P M^-1`."""
+
+    @staticmethod
+    def forward(ctx: Any, canvas: Tensor, gate: Gate) -> Tensor:  # type: ignore[override]
+        ctx.gate = gate
+        return gate.solve(gate.weigh(canvas))
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return ctx.gate.weigh(ctx.gate.solve(slope)), None
+
+
 class Evidence(NamedTuple):
-    """What the solver knows of a batch: images (B, s*H, s*W), and the problem it solved.
+    """What the solver knows of a batch: images (B, s*H, s*W), and how open it is to proposals.
 
     maps: (B, CHANNELS, s*H, s*W) for the network, in units of the scene's detail `unit` (B, 1, 1).
     """
 
-    problem: GaussianProblem
+    gate: Gate
     mean: Tensor
     var: Tensor
     maps: Tensor
     unit: Tensor
+
+    def part(self, rows: Tensor) -> Evidence:
+        """The same of some bursts of the batch."""
+        gate, *images = self
+        return Evidence(gate.part(rows), *(image[rows] for image in images))
 
 
 class OnSolver(Network):
@@ -84,14 +149,19 @@ class OnSolver(Network):
     def heavy_parts(self) -> Sequence[nn.Module]:
         return self.proposal, self.verdict
 
+    def prepare(self, burst: Burst, motion: Motion) -> Evidence:
+        return evidence(burst, motion, self.scale)
+
     def forward(self, burst: Burst, motion: Motion) -> Posterior:
-        given = evidence(burst, motion, self.scale)
+        return self.conclude(self.prepare(burst, motion))
+
+    def conclude(self, given: Evidence) -> Posterior:
         fold = self.scale
         maps = F.pixel_unshuffle(given.maps, fold).contiguous(memory_format=torch.channels_last)
         with self.fast(maps):
             features = self.proposal(maps)
         proposal = F.pixel_shuffle(_float(self.propose, features), fold)[:, 0] * given.unit
-        accepted = accept(proposal, given.problem)
+        accepted = given.gate.accept(proposal)
         both = torch.stack([proposal, accepted], 1) / given.unit[:, None]
         inputs = torch.cat([features, F.pixel_unshuffle(both, fold).to(features)], 1)
         with self.fast(inputs):
@@ -127,31 +197,21 @@ def evidence(burst: Burst, motion: Motion, scale: int) -> Evidence:
         (surprise.value / surprise.weight.clamp(min=1e-3)).sqrt() - 1,
         (sums.weight * unit**2 + 1e-3).log() / 4,
     ]
-    return Evidence(made.problem, mean, var, torch.stack(maps, 1).clamp(-30, 30), unit)
+    found = Evidence(Gate.of(made.problem), mean, var, torch.stack(maps, 1).clamp(-30, 30), unit)
+    return _without_lost(found, made.level[:, 0])
 
 
-def accept(proposal: Tensor, problem: GaussianProblem) -> Tensor:
-    """What becomes of a proposed image (B, s*H, s*W) as the mean of the prior.
+def _without_lost(found: Evidence, level: Tensor) -> Evidence:
+    """Nothing known of bursts that the solver could not solve: their level, and no more."""
+    gate, mean, var, maps, unit = found
+    numbers = (gate.covariance.real, gate.precision, mean, var, maps, unit)
+    sound = torch.stack([torch.isfinite(x).flatten(1).all(1) for x in numbers]).all(0)
 
-    The reconstruction with prior mean m is that without plus `M^-1 P m`, where P is the prior's
-    precision and M that of the posterior: what the data determine does not follow the proposal.
-    P is TRUST times that of the solver's prior: a proposal knows more than a spectrum.
-    """
-    problem = problem.tightened(TRUST)
-    canvas = F.pad(proposal[:, None], [problem.pad] * 4, mode="replicate")[:, 0]
-    accepted: Tensor = _Accept.apply(canvas, problem)
-    return problem.crop(accepted)
+    def kept(values: Tensor, other: Tensor | float) -> Tensor:
+        return torch.where(sound.view(-1, *[1] * (values.ndim - 1)), values, other)
 
-
-class _Accept(torch.autograd.Function):
-    """`M^-1 P m` on the canvas, block by block; the transpose is `P M^-1`."""
-
-    @staticmethod
-    def forward(ctx: Any, canvas: Tensor, problem: GaussianProblem) -> Tensor:  # type: ignore[override]
-        ctx.problem = problem
-        return problem.precondition(problem.filter(canvas, 1 / problem.prior))
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        problem = ctx.problem
-        return problem.filter(problem.precondition(slope), 1 / problem.prior), None
+    gate = dataclasses.replace(
+        gate, covariance=kept(gate.covariance, 0), precision=kept(gate.precision, 1)
+    )
+    level = level.nan_to_num(0)
+    return Evidence(gate, kept(mean, level), kept(var, 1), kept(maps, 0), kept(unit, 1))

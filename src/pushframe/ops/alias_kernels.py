@@ -42,7 +42,7 @@ def _covariance_kernel(  # type: ignore[no-untyped-def]
     b = tl.program_id(1).to(tl.int64)
     f, a, c, inside = _frequencies(F, C, BLOCK)
     k = tl.arange(0, K)
-    mask = (k >= 0)[:, None] & inside[None, :]
+    mask = inside[None, :] & (k >= 0)[:, None]  # (K, BLOCK)
     re = tl.zeros([K, K, BLOCK], tl.float32)
     im = tl.zeros([K, K, BLOCK], tl.float32)
     for n in range(N):
@@ -88,7 +88,7 @@ def _mean_kernel(  # type: ignore[no-untyped-def]
     b = tl.program_id(1).to(tl.int64)
     f, a, c, inside = _frequencies(F, C, BLOCK)
     k = tl.arange(0, K)
-    mask = (k >= 0)[:, None] & inside[None, :]
+    mask = inside[None, :] & (k >= 0)[:, None]  # (K, BLOCK)
     re = tl.zeros([K, BLOCK], tl.float32)
     im = tl.zeros([K, BLOCK], tl.float32)
     for n in range(N):
@@ -119,7 +119,7 @@ def _predict_kernel(  # type: ignore[no-untyped-def]
     b = tl.program_id(1).to(tl.int64)
     f, a, c, inside = _frequencies(F, C, BLOCK)
     k = tl.arange(0, K)
-    mask = (k >= 0)[:, None] & inside[None, :]
+    mask = inside[None, :] & (k >= 0)[:, None]  # (K, BLOCK)
     place = 2 * ((b * K + k[:, None]) * F + f[None, :])
     ur, ui = tl.load(image + place, mask, 0.0), tl.load(image + place + 1, mask, 0.0)
     for n in range(N):
@@ -142,7 +142,7 @@ def _couple_kernel(  # type: ignore[no-untyped-def]
     a = a * EVERY
     f = a * C + c
     k = tl.arange(0, K)
-    mask = (k >= 0)[:, None] & inside[None, :]
+    mask = inside[None, :] & (k >= 0)[:, None]  # (K, BLOCK)
     place = 2 * (((b * K + k[:, None, None]) * K + k[None, :, None]) * F + f[None, None, :])
     both = mask[:, None, :] & mask[None, :, :]
     cr, ci = tl.load(covariance + place, both, 0.0), tl.load(covariance + place + 1, both, 0.0)

@@ -58,6 +58,13 @@ class Fit:
     outlier: Tensor
     kept: Tensor
 
+    def shift_error_px(self) -> Tensor:
+        """The rms error that the covariance states of the kept frames' shifts, (B,)."""
+        var = self.covariance.diagonal(dim1=-2, dim2=-1).unflatten(1, (-1, 3))[..., :2].mean(2)
+        moving = self.kept.to(var)
+        moving[:, 0] = 0
+        return ((var * moving).sum(1) / moving.sum(1).clamp(min=1)).sqrt()
+
 
 def fit_motion(
     burst: Burst, start_px: Tensor, kept: Tensor, scale: int, steps: int = 8, moving: bool = True
@@ -114,8 +121,8 @@ class _Search:
         # where its response, not the scene, changes with the fraction of a pixel; following it
         # gains nothing at many frames and leads astray at few.
         rows, columns = axis_frequencies(burst.shape, scale, flow_px)
-        self.turn = (2j * math.pi * scale * rows, 2j * math.pi * scale * columns)
-        self.whole_turn = [2j * math.pi * scale * f for f in (fy, fx)]
+        self.turn = (2j * math.pi * scale * rows, 2j * math.pi * scale * columns)  # of each axis
+        self.folded_turn = [2j * math.pi * scale * f for f in (fy, fx)]
         self.count = half_weight(burst.shape[1], flow_px)
         share = self.count / (self.count.sum() * burst.shape[0])
         self.steep = (2 * math.pi * scale) ** 2 * (fy**2 + fx**2) / 2 * share
@@ -164,7 +171,7 @@ class _Search:
         )
 
     def _jitter_var(self, prior: Tensor) -> Tensor:
-        """What a shift of `jitter_px` does to a frame, rms over its frequencies, (B, 1).
+        """Variance that a shift of `jitter_px` adds to a frame, mean over frequencies, (B, 1).
 
         A frame that may be off says less. As seen through the aliases this varies little with
         frequency; one number a burst keeps the noise white.
@@ -212,7 +219,7 @@ class _Search:
 
     def _changes(self) -> Tensor:
         """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, N, 3, a, c)."""
-        down, right = (self.see.predict(turn * self.image) for turn in self.whole_turn)
+        down, right = (self.see.predict(turn * self.image) for turn in self.folded_turn)
         whole = self.predicted + _spectra(self.window * self.level)
         return torch.stack([down, right, whole], 2)
 
@@ -229,7 +236,7 @@ class _Search:
     def _free(self, moving: bool) -> Tensor:
         """Which of the 3N components are unknown, (B, 3N) bool: not those of the reference."""
         free = self.kept & (torch.arange(self.kept.shape[1], device=self.kept.device) > 0)
-        kinds = torch.tensor([moving, moving, True], device=free.device)
+        kinds = (torch.arange(3, device=free.device) == 2) | moving
         return (free[..., None] & kinds).flatten(1)
 
     def _pinned(self, information: Tensor, free: Tensor) -> Tensor:

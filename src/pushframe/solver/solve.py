@@ -51,7 +51,7 @@ class Located(NamedTuple):
 
 @dataclass(frozen=True)
 class _Task:
-    """Bursts to solve, or some of a batch: frames kept (B, N), translations (B, N, 2) to start from.
+    """Bursts to solve: the frames kept (B, N), translations (B, N, 2) to start from.
 
     index: their places in the batch. moving: whether translations are to be estimated.
     """
@@ -157,7 +157,7 @@ def _pieces(burst: Burst, scale: int, flow_px: Tensor | None) -> list[_Piece]:
 
 
 def _solved(task: _Task) -> list[_Piece]:
-    """Translations in Fourier space; from there, in space, those much masked and those that bend."""
+    """Translations in Fourier space; from there, in space, what is masked and what bends."""
     shifted = _in_fourier_space(task)
     basis = smooth_basis(task.burst.shape, task.start_px)
     masked = task.masked_share() > MUCH_MASKED

@@ -71,19 +71,23 @@ class Book:
         mean, progress = self._checked_mean(), self.state.progress
         steps, self.losses = len(self.losses), []
         progress.best = mean if progress.best is None else min(progress.best, mean)
-        now = time.perf_counter()
+        now, data = time.perf_counter(), self.config.data
         self._write(
             loss=mean,
             gradient_norm=float(norm),
             learning_rate=self.state.optimiser.param_groups[0]["lr"],
-            samples_per_s=steps * self.config.data.batch / (now - self.since),
+            samples_per_s=steps
+            * (self.config.data.batch // self.config.data.parts)
+            / (now - self.since),
             minutes=progress.seconds / 60,
         )
         self.since = now
 
     def _checked_mean(self) -> float:
         """The mean loss since the last line; stop where it is no number, or far above its best."""
-        best, mean = self.state.progress.best, float(torch.stack(self.losses).mean())
+        best, losses = self.state.progress.best, torch.stack(self.losses)
+        sound = losses[torch.isfinite(losses)]  # steps that were no numbers were not taken
+        mean = float(sound.mean()) if 2 * len(sound) > len(losses) else math.nan
         likelihood = self.config.loss.kind in ("self_supervised", "supervised")
         limit = math.inf
         if best is not None:

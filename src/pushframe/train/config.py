@@ -24,12 +24,14 @@ class LossConfig:
     `motion` teaches a network's own motion by simulated shifts.
 
     detail: compare high-passed images. noise_corrected: add the reference's noise to the
-    predicted variance (without it the network learns the sum of both).
+    predicted variance (without it the network learns the sum of both). outlier_nats: bursts that
+    much less likely than the median of their batch are left out (`loss.gaussian_nll`).
     """
 
     kind: Literal["self_supervised", "supervised", "mse", "l1", "motion"] = "self_supervised"
     detail: bool = False
     noise_corrected: bool = True
+    outlier_nats: float = 6.0
 
 
 @dataclass(frozen=True)

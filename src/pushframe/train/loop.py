@@ -16,7 +16,7 @@ from .book import Book
 from .checkpoint import State, load_checkpoint
 from .config import ScheduleConfig, TrainConfig
 from .material import open_material
-from .step import batch_loss
+from .step import Desk
 from .team import Team
 
 
@@ -50,6 +50,7 @@ def train(
         state.begin_with(load_weights(config.start, network.scale)[0])
     material = open_material(config, network.scale, device, skip_bad)
     book = Book(config, run, team, state, material, on_log)
+    desk = Desk(network, material.stream, config)
     if config.compile:
         torch.compiler.reset()  # several runs in one process would use up its cache
         for part in network.heavy_parts():
@@ -59,13 +60,13 @@ def train(
         state.optimiser.param_groups[0]["lr"] = config.schedule.rate(share)
         total = torch.zeros((), device=device)
         for shard in shards:
-            batch = material.stream.batch(state.progress.step, shard)
-            loss = batch_loss(network, batch, config) / config.data.shards
+            loss = desk.loss(state.progress.step, shard) / config.data.shards
             loss.backward()
             total += loss.detach()
         team.add_gradients(network)
         norm = torch.nn.utils.clip_grad_norm_(network.parameters(), config.schedule.clip)
-        state.optimiser.step()
+        if bool(torch.isfinite(norm)):  # else one burst would undo all that was learnt
+            state.optimiser.step()
         state.optimiser.zero_grad()
         state.progress.step += 1
         state.update_average(config.schedule.averaging)
