@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from pushframe.noise import frame_noise_var
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, simulate
 from pushframe.solver import solve
+from pushframe.solver.image import reconstruct
 from pushframe.solver.motion import _Search, fit_motion
 from pushframe.solver.variance import stationary_variance
 
@@ -137,6 +139,23 @@ def test_five_frames_gain_over_lucas_kanade() -> None:
 def test_never_below_the_likelihood_of_its_start(batch: Simulated) -> None:
     fit = fit_motion(batch.burst, batch.flow_px, all_kept(batch.burst), 2, steps=1)
     assert rmse(fit.flow_px, batch.flow_px) < 0.02
+
+
+@pytest.mark.parametrize("psf_hpx", [0.7, 0.5])
+def test_more_iterations_never_hurt_where_the_model_is_inexact(psf_hpx: float) -> None:
+    """A joint fit without determinant, or without anchor, drifts away from the truth here."""
+    setting = dataclasses.replace(PRESETS["continuous"], psf_hpx=psf_hpx, size=48, frames=10)
+    one = simulate(sources(setting, 2), setting, torch.Generator().manual_seed(0))
+    start, kept = register(one.burst), all_kept(one.burst)
+    errors, reached = [rmse(start, one.flow_px)], []
+    for steps in (2, 4, 8, 16):
+        fit = fit_motion(one.burst, start, kept, 2, steps)
+        good = ~fit.outlier & fit.kept[..., None, None]
+        image = reconstruct(one.burst, good, fit.flow_px, fit.gain, fit.knots, 2).mean
+        errors.append(rmse(fit.flow_px, one.flow_px))
+        reached.append(psnr(image, one.truth))
+    assert all(b < a + 5e-4 for a, b in itertools.pairwise(errors)), errors
+    assert all(b > a - 0.05 for a, b in itertools.pairwise(reached)), reached
 
 
 def test_the_stated_motion_error_is_the_real_one(batch: Simulated) -> None:

@@ -9,7 +9,7 @@ import torch
 from conftest import sources
 
 from pushframe import Burst
-from pushframe.burst import Simulated, stack
+from pushframe.burst import Posterior, Simulated, stack
 from pushframe.geometry import flow_field
 from pushframe.linear import conjugate_gradients_pair
 from pushframe.registration import masked_match, phase_correlation, register
@@ -22,13 +22,14 @@ from pushframe.solver.motion import fit_motion
 from pushframe.solver.outliers import cut_pixels
 from pushframe.solver.solve import without_foreign
 from pushframe.solver.spectrum import spectrum_of_burst
+from pushframe.solver.variance import bent_variance
 
 PAPER = PRESETS["paper"]
 SHAPE = (32, 32)
 
 
 def made(setting: Simulation = PAPER, count: int = 1, seed: int = 0, **change) -> Simulated:
-    change = {"size": SHAPE[0], "frames": 10, "bend_px": 0.4, **change}
+    change = {"size": SHAPE[0], "frames": 10, "bend_px": 0.4} | change
     setting = dataclasses.replace(setting, **change)
     return simulate(sources(setting, count), setting, torch.Generator().manual_seed(seed))
 
@@ -137,21 +138,19 @@ def test_the_error_bars_of_drift_are_honest(drift: Simulated, drift_solved) -> N
 
 
 def test_affine_motion_is_registered() -> None:
-    batch = made(motion="affine", bend_px=0.3)
-    assert rmse(locate(batch.burst, 2).flow_px, batch.flow_px) < 0.02
-
-
-def test_locate_finds_what_solve_finds(drift: Simulated, drift_solved) -> None:
-    found = locate(drift.burst, 2)
-    torch.testing.assert_close(found.flow_px, drift_solved.flow_px)
-    torch.testing.assert_close(found.gain, drift_solved.gain)
-    assert torch.equal(found.used, drift_solved.used)
+    batch = made(motion="affine", bend_px=0.3, frames=8, size=24)
+    assert rmse(locate(batch.burst, 2).flow_px, batch.flow_px) < 0.03
+    assert rmse(register(batch.burst), batch.flow_px) > 0.1  # twin: translations alone
 
 
 def test_a_batch_of_several_kinds_is_solved_as_each_alone(drift: Simulated, drift_solved) -> None:
-    """Bending, plain and masked bursts in one batch, none of them first for all."""
+    """Bending, plain and masked bursts in one batch; and `locate` finds what `solve` does."""
     plain, masked = made(seed=3).burst, holes(made(seed=4).burst)
-    mixed = solve(stack_batches(masked, drift.burst, plain), 2)
+    batch = stack_batches(masked, drift.burst, plain)
+    mixed, located = solve(batch, 2), locate(batch, 2)
+    torch.testing.assert_close(located.flow_px, mixed.flow_px)
+    torch.testing.assert_close(located.gain, mixed.gain)
+    assert torch.equal(located.used, mixed.used)
     alone = [solve(masked, 2), drift_solved, solve(plain, 2)]
     for k, one in enumerate(alone):
         flow = flow_field(one.flow_px, SHAPE)[0]
@@ -159,7 +158,8 @@ def test_a_batch_of_several_kinds_is_solved_as_each_alone(drift: Simulated, drif
         torch.testing.assert_close(mixed.gain[k], one.gain[0], atol=1e-4, rtol=0)
         assert torch.equal(mixed.kept[k], one.kept[0])
         assert psnr(mixed.posterior.mean[k], one.posterior.mean[0]) > 65
-        assert psnr(mixed.posterior.mean[k], alone[k - 1].posterior.mean[0]) < 40  # twin: the order
+        other = alone[k - 1].posterior.mean[0]
+        assert psnr(mixed.posterior.mean[k], other) < 45  # twin: another burst of the batch
 
 
 def stack_batches(*batches: Burst) -> Burst:
@@ -226,16 +226,30 @@ def test_conjugate_gradients_of_a_pair_against_a_dense_solve() -> None:
 
 def test_masked_frames_keep_their_motion_and_gains() -> None:
     whole = made(exposure_error=0.01, seed=5, size=40)
-    masked = holes(whole.burst, 0.15)
+    masked = holes(whole.burst, 0.05)
     solution = solve(masked, 2)
     assert solution.flow_px.ndim == 3  # holes are no bends
     assert rmse(solution.flow_px, whole.flow_px) < 0.01
-    assert 0.6 < mean_z2(solution.posterior, whole.truth) < 1.7
+    torch.testing.assert_close(solution.gain, solve(whole.burst, 2).gain, atol=4e-3, rtol=0)
+    assert float((solution.gain - 1).abs().max()) > 0.01  # twin: exposures taken at their word
+    held = solve(masked, 2, whole.flow_px)
+    assert torch.equal(held.flow_px, whole.flow_px)
+    torch.testing.assert_close(held.gain, solution.gain, atol=4e-3, rtol=0)
+
+
+def test_bars_know_where_masks_took_a_whole_sub_grid() -> None:
+    """Three frames of ten are masked where they alone show a sub-grid."""
+    whole = made(exposure_error=0.01, seed=5, size=40)
+    masked = holes(whole.burst, 0.15)
+    solution = solve(masked, 2)
+    assert psnr(solution.posterior.mean, whole.truth) < 45
+    assert mean_z2(solution.posterior, whole.truth) < 6
     kept = torch.ones(1, 10, dtype=torch.bool)
     basis = smooth_basis(masked.shape, masked.frames)[:1]
-    held = fit_in_space(masked, kept, whole.flow_px, 2, basis, moving=False)
-    assert torch.equal(held.flow_px, whole.flow_px)
-    torch.testing.assert_close(held.gain, solution.gain, atol=2e-3, rtol=0)
+    fit = fit_in_space(masked, kept, whole.flow_px, 2, basis, moving=False)
+    made_by = reconstruct(masked, fit.good, fit.flow_px, fit.gain, fit.knots, 2)
+    blind = Posterior(made_by.mean, bent_variance(made_by, fit.misplaced, torch.ones(1)))
+    assert mean_z2(blind, whole.truth) > 20  # twin: by the number of samples alone
 
 
 def test_a_much_masked_reference_is_found_through_the_others() -> None:

@@ -89,8 +89,8 @@ def with_noise_law(burst: Burst, scale: int) -> Burst:
     notes = [f"The noise law var = {float(law.a):.4g} * dn + {float(law.b):.4g} was estimated."]
     if error_px > DOUBTFUL_SHIFT_PX:
         notes.append(
-            f"The scene shows too little to register its frames by (to {error_px:.2g} px rms): "
-            "the law may be too high."
+            f"The scene shows too little to register its frames by (shifts may be off by "
+            f"{error_px:.2g} px rms): do not rely on that law."
         )
     return dataclasses.replace(burst, noise=law, notes=(*burst.notes, *notes))
 
