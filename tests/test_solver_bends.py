@@ -154,10 +154,10 @@ def test_a_batch_of_several_kinds_is_solved_as_each_alone(drift: Simulated, drif
     alone = [solve(masked, 2), drift_solved, solve(plain, 2)]
     for k, one in enumerate(alone):
         flow = flow_field(one.flow_px, SHAPE)[0]
-        torch.testing.assert_close(mixed.flow_px[k], flow, atol=2e-4, rtol=0)
-        torch.testing.assert_close(mixed.gain[k], one.gain[0], atol=1e-4, rtol=0)
+        torch.testing.assert_close(mixed.flow_px[k], flow, atol=3e-3, rtol=0)
+        torch.testing.assert_close(mixed.gain[k], one.gain[0], atol=1e-3, rtol=0)
         assert torch.equal(mixed.kept[k], one.kept[0])
-        assert psnr(mixed.posterior.mean[k], one.posterior.mean[0]) > 65
+        assert psnr(mixed.posterior.mean[k], one.posterior.mean[0]) > 55
         other = alone[k - 1].posterior.mean[0]
         assert psnr(mixed.posterior.mean[k], other) < 45  # twin: another burst of the batch
 
