@@ -237,6 +237,15 @@ def test_masked_frames_keep_their_motion_and_gains() -> None:
     torch.testing.assert_close(held.gain, solution.gain, atol=4e-3, rtol=0)
 
 
+@pytest.mark.parametrize("frames", [1, 2, 3])
+def test_few_masked_frames_are_solved(frames: int) -> None:
+    few = made(frames=frames, size=24)
+    posterior = solve(holes(few.burst, 0.05), 2).posterior
+    known = torch.isfinite(posterior.mean)
+    assert 0.9 < float(known.float().mean())
+    assert bool((posterior.var[known] > 0).all())
+
+
 def test_bars_know_where_masks_took_a_whole_sub_grid() -> None:
     """Three frames of ten are masked where they alone show a sub-grid."""
     whole = made(exposure_error=0.01, seed=5, size=40)

@@ -47,7 +47,7 @@ RATIO_SMOOTHING_PX = 1.5
 
 
 class Bent(NamedTuple):
-    """What is known of a batch of bending bursts besides their images.
+    """What is known of a batch of bursts besides their images.
 
     flow_px: (B, N, 2[, H, W]); gain: (B, N); knots: (B, KNOTS).
     kept: (B, N) frames that belong; good: (B, N, H, W) pixels to use.
@@ -186,10 +186,10 @@ class Joint:
     def learn_prior(self) -> None:
         """The spectrum of the image, and how large coefficients are in this burst."""
         self.knots = spectrum_of(self.problem, self.image)
-        size = self.theta[:, 1:].square().mean((1, 2))
+        size = self.theta.square().mean(2).sum(1) / max(self.burst.count - 1, 1)
         self.coefficient_px = (size + LEAST_COEFFICIENT_PX**2).sqrt()
         # about their mean: a factor common to all frames but a masked reference is no evidence
-        spread = self.gain[:, 1:].std(1, correction=0)
+        spread = self.gain.std(1, correction=0)
         self.gain_std = spread.clamp(LEAST_GAIN_STD, GAIN_STD)
 
     def doubt(self) -> tuple[Tensor, Tensor]:
