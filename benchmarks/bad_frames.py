@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import subprocess
 from pathlib import Path
 
 import torch
@@ -59,6 +60,11 @@ def variants(burst: Burst, others: torch.Tensor) -> dict[str, Burst]:
     }
 
 
+def commit() -> str | None:
+    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("images")
@@ -93,6 +99,7 @@ def main() -> None:
         "benchmark": "bad_frames",
         "pushframe": __version__,
         "torch": torch.__version__,
+        "commit": commit(),
         "frames": options.frames,
         "seed": options.seed,
         "bursts": len(cases),
