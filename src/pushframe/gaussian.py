@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .burst import Burst
 from .forward import canvas_shape, forward_model
 from .linear import conjugate_gradients
 from .ops import splat
@@ -86,6 +85,7 @@ class GaussianProblem:
         other = copy.copy(self)
         other.knots = self.knots - math.log(factor)
         other.prior, other.folded_prior = self.prior / factor, self.folded_prior / factor
+        other.stiffness = self.stiffness * factor
         other._weigh(self.precision)
         return other
 
@@ -162,8 +162,8 @@ def node_blocks(problem: GaussianProblem) -> AliasBlocks:
     return AliasBlocks(transfer(nodes, lattice, problem.scale), typical, prior)
 
 
-def far_from_samples(burst: Burst, flow_px: Tensor, scale: int) -> Tensor:
+def far_from_samples(valid: Tensor, flow_px: Tensor, scale: int) -> Tensor:
     """High-res pixels with no valid sample within s-1 of them, (B, s*H, s*W) bool."""
-    valid = burst.valid.to(burst.frames)
-    near = splat(valid, valid, flow_px, scale).weight
+    one = valid.to(flow_px)
+    near = splat(one, one, flow_px, scale).weight
     return F.max_pool2d(near, 2 * scale - 1, stride=1, padding=scale - 1) <= 0

@@ -65,7 +65,10 @@ def conjugate_gradients_pair(
         preconditioned = precondition(*residual)
         previous, energy = energy, torch.where(active, _dots(residual, preconditioned), energy)
         ratio = energy / previous.clamp(min=1e-38)
-        direction = tuple(a + ratio * b for a, b in zip(preconditioned, direction, strict=True))
+        direction = (
+            preconditioned[0] + ratio * direction[0],
+            preconditioned[1] + ratio * direction[1],
+        )
     return x[0], x[1]
 
 

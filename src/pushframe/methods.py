@@ -41,14 +41,12 @@ class Estimate(NamedTuple):
 class Method:
     """`run(burst, scale, flow_px)` for a batch; flow_px None means: estimate the motion.
 
-    weighs_noise: needs the noise law. any_flow: takes a known flow for every pixel, not only one
-    translation a frame.
+    weighs_noise: needs the noise law.
     """
 
     about: str
     run: Callable[[Burst, int, Tensor | None], Estimate]
     weighs_noise: bool = True
-    any_flow: bool = True
 
 
 def _registered(reconstruct: Callable[[Burst, Tensor, int], Posterior]) -> Callable[..., Estimate]:
@@ -141,5 +139,5 @@ def run_network(network: Network, burst: Burst, scale: int, flow_px: Tensor | No
         kind: MotionKind = "solver" if flow_px is None else "true"
         burst, motion = estimate_motion(burst, scale, kind, flow_px)
     posterior = network(burst, motion)
-    unknown = far_from_samples(burst, motion.flow_px, scale)
+    unknown = far_from_samples(burst.valid, motion.flow_px, scale)
     return Estimate(posterior.without(unknown), motion.flow_px, burst.valid)

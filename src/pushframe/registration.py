@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,6 +18,7 @@ from .noise import frame_noise_var
 AGREEMENT_SMOOTHING_PX = 1.5
 FILL_SIGMA_PX = 4.0
 MIN_SIDE_PX = 8
+WELL_SEEN = 0.8  # share of its pixels that a frame must show to be compared with
 
 
 def register(burst: Burst) -> Tensor:
@@ -29,7 +32,44 @@ def register(burst: Burst) -> Tensor:
         f"{burst.shape[0]}x{burst.shape[1]}",
         "give larger frames",
     )
-    return lucas_kanade(burst, phase_correlation(burst))
+    anchor = _anchor(burst)
+    moved = burst if anchor is None else _reordered(burst, anchor)
+    start = phase_correlation(moved)
+    masked = moved.valid.to(start).mean((-1, -2)) < WELL_SEEN
+    if bool(masked.any()):
+        start = torch.where(masked[..., None], masked_match(moved), start)
+    shift = lucas_kanade(moved, start)
+    if anchor is None:
+        return shift
+    # frame(x) = anchor(x + a) and reference(x) = anchor(x + b) make frame(x) = reference(x + a - b)
+    shift = shift.gather(1, anchor[..., None].argsort(1).expand_as(shift))
+    return shift - shift[:, :1]
+
+
+def _anchor(burst: Burst) -> Tensor | None:
+    """An order of the frames (B, N) that begins with one fit to be compared with the others.
+
+    The reference, unless much of it is masked: then the longest exposure that is well seen.
+    None where the reference serves throughout.
+    """
+    seen = burst.valid.to(burst.frames).mean((-1, -2))
+    if bool((seen[:, 0] >= WELL_SEEN).all()):
+        return None
+    score = torch.where(seen >= WELL_SEEN, burst.exposure, seen - 1)
+    best = torch.where(seen[:, 0] >= WELL_SEEN, 0, score.argmax(1))
+    place = torch.arange(burst.count, device=seen.device)
+    return torch.where(place == best[:, None], -1, place).argsort(1)
+
+
+def _reordered(burst: Burst, order: Tensor) -> Burst:
+    """Each burst of a batch with its frames in an order of its own, (B, N)."""
+    entry = torch.arange(len(order), device=order.device)[:, None]
+    return dataclasses.replace(
+        burst,
+        frames=burst.frames[entry, order],
+        valid=burst.valid[entry, order],
+        exposure=burst.exposure[entry, order],
+    )
 
 
 def phase_correlation(burst: Burst, rounds: int = 3) -> Tensor:
@@ -58,6 +98,33 @@ def phase_correlation(burst: Burst, rounds: int = 3) -> Tensor:
         aligned = spectrum * torch.polar(torch.ones_like(cycles), -2 * torch.pi * cycles)
         target = (aligned * burst.exposure[..., None, None] ** 2).sum(1, keepdim=True)
     return shift - shift[:, :1]
+
+
+def masked_match(burst: Burst) -> Tensor:
+    """Whole-pixel translations of least mean squared difference from the first frame, (B, N, 2).
+
+    Over the pixels that both frames show, up to a quarter of the frame away; a mask is an edge to
+    phase correlation, and the same edge is elsewhere in every frame. Zero without any overlap.
+    """
+    height, width = burst.shape
+    seen = burst.valid.to(burst.frames)
+    smooth = masked_blur(burst.frames, burst.valid, 1.0) * seen
+    size = (2 * height, 2 * width)
+    mask, value, square = (torch.fft.rfft2(x, s=size) for x in (seen, smooth, smooth**2))
+
+    def sums(target: Tensor, frame: Tensor) -> Tensor:
+        """`sum_x target(x + shift) frame(x)` for every shift."""
+        return torch.fft.irfft2(target[:, :1] * frame.conj(), s=size)
+
+    overlap = sums(mask, mask)
+    gap = sums(square, mask) - 2 * sums(value, value) + sums(mask, square)
+    enough = overlap > (0.5 * overlap.amax((-1, -2), keepdim=True)).clamp(min=MIN_SIDE_PX**2)
+    place = [_wrap(torch.arange(side, device=seen.device), side) for side in size]
+    near = (place[0].abs() <= height // 4)[:, None] & (place[1].abs() <= width // 4)
+    score = (gap / overlap.clamp(min=1)).masked_fill(~(enough & near), torch.inf).flatten(2)
+    best = score.argmin(-1)
+    shift = torch.stack([place[0][best // size[1]], place[1][best % size[1]]], -1)
+    return shift.to(seen) * torch.isfinite(score.amin(-1))[..., None]
 
 
 def lucas_kanade(

@@ -34,6 +34,10 @@ class Reconstruction(NamedTuple):
         """The image over the reference's field, (B, s*H, s*W)."""
         return self.problem.crop(self.image) + self.level[:, 0]
 
+    def part(self, index: Tensor) -> Reconstruction:
+        """That of some bursts of the batch."""
+        return Reconstruction(self.problem.part(index), *(part[index] for part in self[1:]))
+
 
 def reconstruct(
     burst: Burst, good: Tensor, flow_px: Tensor, gain: Tensor, knots: Tensor, scale: int

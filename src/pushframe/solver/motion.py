@@ -58,6 +58,13 @@ class Fit:
     outlier: Tensor
     kept: Tensor
 
+    def shift_error_px(self) -> Tensor:
+        """The rms error that the covariance states of the kept frames' shifts, (B,)."""
+        var = self.covariance.diagonal(dim1=-2, dim2=-1).unflatten(1, (-1, 3))[..., :2].mean(2)
+        moving = self.kept.to(var)
+        moving[:, 0] = 0
+        return ((var * moving).sum(1) / moving.sum(1).clamp(min=1)).sqrt()
+
 
 def fit_motion(
     burst: Burst, start_px: Tensor, kept: Tensor, scale: int, steps: int = 8, moving: bool = True

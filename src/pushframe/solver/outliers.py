@@ -20,6 +20,7 @@ PIXEL_SIGMAS = 5.0
 NEIGHBOUR_SIGMAS = 2.0
 FOREIGN_SMOOTHING_PX = 1.5
 FOREIGN_SIGMAS = 6.0
+CUT_SIGMAS = 3.0
 
 
 def agreeing_frames(burst: Burst, flow_px: Tensor) -> Tensor:
@@ -72,3 +73,15 @@ def disagreeing_pixels(z: Tensor, seen: Tensor) -> Tensor:
     core = size > PIXEL_SIGMAS * scale
     near = F.max_pool2d(core.to(z), 5, stride=1, padding=2) > 0
     return core | (near & (size > NEIGHBOUR_SIGMAS * scale))
+
+
+def cut_pixels(frames: Tensor, valid: Tensor, predicted: Tensor, noise_std: Tensor) -> Tensor:
+    """Pixels expected within 3 sigma of a ceiling that masks what is brighter, (B, N, H, W) bool.
+
+    Of pixels near saturation those with dark noise alone are below it: what is left of them is
+    too dark. Only the expectation tells them apart, the value itself is what they were chosen by.
+    The ceiling is the brightest valid pixel of a frame that has masked ones.
+    """
+    ceiling = frames.masked_fill(~valid, -torch.inf).amax((-1, -2), keepdim=True)
+    masked = ~valid.all(-1, keepdim=True).all(-2, keepdim=True)
+    return masked & (predicted > ceiling - CUT_SIGMAS * noise_std)

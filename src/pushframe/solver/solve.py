@@ -14,15 +14,17 @@ from ..burst import Burst, Posterior
 from ..gaussian import far_from_samples
 from ..geometry import flow_field
 from ..registration import register
-from .bend import bending, fit_in_space, smooth_basis
+from .bend import bending, smooth_basis
 from .image import Reconstruction, reconstruct
+from .joint import fit_in_space
 from .motion import fit_motion
 from .outliers import agreeing_frames, foreign_pixels
 from .spectrum import spectrum_of_burst
 from .variance import bent_variance, posterior_variance
 
 MAX_FOREIGN = 0.5  # share of foreign pixels beyond which a frame is of another place
-MUCH_MASKED = 0.02  # share of masked pixels beyond which Fourier space is no place to fit gains
+LEAST_SEEN = 0.15  # share of valid pixels below which a frame cannot be registered
+MUCH_MASKED = 0.001  # share of masked pixels beyond which frames are fitted in space
 
 
 class Solution(NamedTuple):
@@ -48,33 +50,67 @@ class Located(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """Bursts of a batch that were registered in one way, and their images.
+class _Task:
+    """Bursts to solve: the frames kept (B, N), translations (B, N, 2) to start from.
 
-    doubt: the covariance (B, 3N, 3N) of shifts and gains, or draws (B, D, N, H, W) of what their
-    errors do to the frames.
+    index: their places in the batch. moving: whether translations are to be estimated.
     """
 
     index: Tensor
     burst: Burst
+    kept: Tensor
+    start_px: Tensor
+    scale: int
+    moving: bool
+
+    def part(self, index: Tensor) -> _Task:
+        """The same for some of the bursts of the batch."""
+        return dataclasses.replace(
+            self,
+            index=index,
+            burst=self.burst.part(index),
+            kept=self.kept[index],
+            start_px=self.start_px[index],
+        )
+
+    def masked_share(self) -> Tensor:
+        """Share of the kept frames' pixels that are masked, (B,)."""
+        masked = ~self.burst.valid & self.kept[..., None, None]
+        return masked.float().mean((1, 2, 3)) / self.kept.float().mean(1)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Bursts of a batch that were registered in one way, and their images.
+
+    index: their places in the batch. doubt: what `posterior_variance`, or `bent_variance` takes.
+    """
+
+    index: Tensor
     made: Reconstruction
     gain: Tensor
     kept: Tensor
     good: Tensor
-    doubt: Tensor
+    doubt: tuple[Tensor, ...]
 
-    def mean(self) -> Tensor:
-        """The image (B, s*H, s*W), NaN where nothing is known."""
-        return self.made.mean.masked_fill(self._unknown(), torch.nan)
+    def part(self, chosen: Tensor) -> _Piece:
+        """The same for some of its bursts, (B,) bool."""
+        index = chosen.nonzero()[:, 0]
+        return _Piece(
+            self.index[index],
+            self.made.part(index),
+            self.gain[index],
+            self.kept[index],
+            self.good[index],
+            tuple(part[index] for part in self.doubt),
+        )
 
-    def var(self) -> Tensor:
-        """Its variance."""
-        variance = posterior_variance if self.doubt.ndim == 3 else bent_variance
-        return variance(self.made, self.doubt).masked_fill(self._unknown(), torch.nan)
-
-    def _unknown(self) -> Tensor:
-        seen = dataclasses.replace(self.burst, valid=self.good)
-        return far_from_samples(seen, self.made.problem.flow_px, self.made.problem.scale)
+    def posterior(self) -> Posterior:
+        """The image and its variance, NaN where nothing is known."""
+        variance = posterior_variance if len(self.doubt) == 1 else bent_variance
+        problem = self.made.problem
+        unknown = far_from_samples(self.good, problem.flow_px, problem.scale)
+        return Posterior(self.made.mean, variance(self.made, *self.doubt)).without(unknown)
 
 
 def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
@@ -83,11 +119,11 @@ def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
     flow_px: (B, N, 2[, H, W]) motion if it is known; estimated otherwise.
     """
     pieces = _pieces(burst, scale, flow_px)
+    posteriors = [piece.posterior() for piece in pieces]
+    mean = _merged(pieces, [posterior.mean for posterior in posteriors])
+    var = _merged(pieces, [posterior.var for posterior in posteriors if posterior.var is not None])
     return Solution(
-        Posterior(
-            _merged(pieces, [piece.mean() for piece in pieces]),
-            _merged(pieces, [piece.var() for piece in pieces]),
-        ),
+        Posterior(mean, var),
         _merged_flows(pieces),
         _merged(pieces, [piece.gain for piece in pieces]),
         _merged(pieces, [piece.kept for piece in pieces]),
@@ -113,28 +149,32 @@ def locate_translations(burst: Burst, scale: int) -> Located:
 
 def _pieces(burst: Burst, scale: int, flow_px: Tensor | None) -> list[_Piece]:
     """The bursts of a batch, registered and reconstructed; those alike together."""
+    index = torch.arange(len(burst.frames), device=burst.frames.device)
     if flow_px is not None and flow_px.ndim == 5:
-        return [_known(burst, scale, flow_px)]
+        return [_known(index, burst, scale, flow_px)]
     burst, kept, start_px = without_foreign(burst, flow_px)
-    shifted = _in_fourier_space(burst, kept, start_px, scale, moving=flow_px is None)
-    if flow_px is not None:
-        return [shifted]
-    bends = bending(shifted.made)
-    seen = burst.valid.flatten(2).float().mean(2)
-    masked = ~bends & (seen.masked_fill(~kept, 1).mean(1) < 1 - MUCH_MASKED)
-    whole = smooth_basis(burst.shape, burst.frames)
-    pieces = []
-    for chosen, basis in ((~bends & ~masked, None), (masked, whole[:1]), (bends, whole)):
-        index = chosen.nonzero()[:, 0]
-        if len(index) == len(chosen) and basis is None:
-            return [shifted]
-        if not len(index):
-            continue
-        if basis is None:
-            pieces.append(_again(shifted, index, scale))
-        else:
-            pieces.append(_in_space(burst, kept, start_px, scale, index, basis))
-    return pieces
+    return _solved(_Task(index, burst, kept, start_px, scale, moving=flow_px is None))
+
+
+def _solved(task: _Task) -> list[_Piece]:
+    """Translations in Fourier space; from there, in space, what is masked and what bends."""
+    shifted = _in_fourier_space(task)
+    basis = smooth_basis(task.burst.shape, task.start_px)
+    masked = task.masked_share() > MUCH_MASKED
+    pieces = _replaced(shifted, task, masked, basis[:1])
+    if not task.moving:
+        return pieces
+    return [new for old in pieces for new in _replaced(old, task, bending(old.made), basis)]
+
+
+def _replaced(piece: _Piece, task: _Task, chosen: Tensor, basis: Tensor) -> list[_Piece]:
+    """A piece with some of its bursts, (B,) bool, fitted anew in space, from where they are."""
+    if not bool(chosen.any()):
+        return [piece]
+    old = piece.part(chosen)
+    again = dataclasses.replace(task.part(old.index), start_px=old.made.problem.flow_px)
+    fitted = _in_space(again, basis)
+    return [fitted] if bool(chosen.all()) else [piece.part(~chosen), fitted]
 
 
 def without_foreign(burst: Burst, flow_px: Tensor | None = None) -> tuple[Burst, Tensor, Tensor]:
@@ -143,47 +183,35 @@ def without_foreign(burst: Burst, flow_px: Tensor | None = None) -> tuple[Burst,
     kept = agreeing_frames(burst, start_px)
     foreign = foreign_pixels(burst, start_px)
     kept = kept & (foreign.to(burst.frames).mean((-1, -2)) < MAX_FOREIGN)
+    kept = kept & (burst.valid.to(start_px).mean((-1, -2)) >= LEAST_SEEN)
     kept[:, 0] = True
     return dataclasses.replace(burst, valid=burst.valid & ~foreign), kept, start_px
 
 
-def _in_fourier_space(
-    burst: Burst, kept: Tensor, start_px: Tensor, scale: int, moving: bool
-) -> _Piece:
+def _in_fourier_space(task: _Task) -> _Piece:
     """Translations, as `motion` finds them."""
-    fit = fit_motion(burst, start_px, kept, scale, moving=moving)
+    burst, scale = task.burst, task.scale
+    fit = fit_motion(burst, task.start_px, task.kept, scale, moving=task.moving)
     good = burst.valid & ~fit.outlier & fit.kept[..., None, None]
     made = reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, scale)
-    index = torch.arange(len(good), device=good.device)
-    return _Piece(index, burst, made, fit.gain, fit.kept, good, fit.covariance)
+    return _Piece(task.index, made, fit.gain, fit.kept, good, (fit.covariance,))
 
 
-def _again(piece: _Piece, index: Tensor, scale: int) -> _Piece:
-    """The same for some of its bursts."""
-    burst, good, gain = piece.burst.part(index), piece.good[index], piece.gain[index]
-    problem = piece.made.problem
-    made = reconstruct(burst, good, problem.flow_px[index], gain, problem.knots[index], scale)
-    return _Piece(index, burst, made, gain, piece.kept[index], good, piece.doubt[index])
-
-
-def _in_space(
-    burst: Burst, kept: Tensor, start_px: Tensor, scale: int, index: Tensor, basis: Tensor
-) -> _Piece:
-    """Motion that bends, or frames much masked, as `bend` fits them."""
-    burst, kept = burst.part(index), kept[index]
-    fit = fit_in_space(burst, burst.valid & kept[..., None, None], start_px[index], scale, basis)
+def _in_space(task: _Task, basis: Tensor) -> _Piece:
+    """Motion that bends, or frames much masked, as `joint` fits them."""
+    burst, scale = task.burst, task.scale
+    fit = fit_in_space(burst, task.kept, task.start_px, scale, basis, task.moving)
     made = reconstruct(burst, fit.good, fit.flow_px, fit.gain, fit.knots, scale)
-    return _Piece(index, burst, made, fit.gain, kept, fit.good, fit.misplaced)
+    return _Piece(task.index, made, fit.gain, fit.kept, fit.good, (fit.misplaced, fit.scarcer))
 
 
-def _known(burst: Burst, scale: int, flow_px: Tensor) -> _Piece:
+def _known(index: Tensor, burst: Burst, scale: int, flow_px: Tensor) -> _Piece:
     """Motion that is known at every pixel."""
     gain, good = torch.ones_like(burst.exposure), burst.valid
     knots = spectrum_of_burst(burst, good, flow_px, gain, scale)
     made = reconstruct(burst, good, flow_px, gain, knots, scale)
-    index = torch.arange(len(good), device=good.device)
-    certain = burst.frames[:, None][:, :0]
-    return _Piece(index, burst, made, gain, good.any(-1).any(-1), good, certain)
+    certain = (burst.frames[:, None][:, :0], torch.ones_like(gain[:, :1, None]))
+    return _Piece(index, made, gain, good.any(-1).any(-1), good, certain)
 
 
 def _merged(pieces: Sequence[_Piece], parts: Sequence[Tensor]) -> Tensor:
@@ -195,6 +223,6 @@ def _merged(pieces: Sequence[_Piece], parts: Sequence[Tensor]) -> Tensor:
 def _merged_flows(pieces: Sequence[_Piece]) -> Tensor:
     flows = [piece.made.problem.flow_px for piece in pieces]
     if any(flow.ndim == 5 for flow in flows):
-        shape = pieces[0].burst.shape
-        flows = [flow_field(flow, shape) for flow in flows]
+        height, width = pieces[0].good.shape[-2:]
+        flows = [flow_field(flow, (height, width)) for flow in flows]
     return _merged(pieces, flows)

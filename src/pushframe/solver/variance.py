@@ -26,12 +26,12 @@ def posterior_variance(made: Reconstruction, covariance: Tensor) -> Tensor:
     return noise_variance(made.problem) + alignment_variance(made, covariance)
 
 
-def bent_variance(made: Reconstruction, misplaced: Tensor) -> Tensor:
-    """The same for a flow at every pixel; misplaced: (B, D, N, H, W), see `bend.Bent`."""
+def bent_variance(made: Reconstruction, misplaced: Tensor, scarcer: Tensor) -> Tensor:
+    """The same for a fit in space; misplaced: (B, D, N, H, W), scarcer: see `joint.Bent`."""
     problem = made.problem
     answers = [problem.crop(problem.solve(draw, None, 5e-2)) for draw in misplaced.unbind(1)]
     alignment = sum(answer.square() for answer in answers) / max(len(answers), 1)
-    return noise_variance(problem) + alignment
+    return noise_variance(problem) * scarcer + alignment
 
 
 def noise_variance(problem: GaussianProblem) -> Tensor:
