@@ -23,7 +23,7 @@ def pushframe_frames(
     Real shifts, low-res px: the whole part chooses the window of the scene, the rest is the
     forward model's. Truth (s*H, s*W) lies on the grid of the first frame, DN.
     """
-    shifts = np.asarray(shifts_px) - np.min(shifts_px, 0) + 8
+    shifts = np.asarray(shifts_px) - np.floor(np.min(shifts_px, 0)) + 8
     whole = np.floor(shifts).astype(int)
     height, width = size
     tall, wide = whole.max(0) + np.array(size) + 16
