@@ -29,7 +29,20 @@ def register(burst: Burst) -> Tensor:
         f"{burst.shape[0]}x{burst.shape[1]}",
         "give larger frames",
     )
-    return lucas_kanade(burst, phase_correlation(burst))
+    start_px = phase_correlation(burst)
+    if not bool(burst.valid.all()):
+        start_px = _believable(burst, start_px)
+    return lucas_kanade(burst, start_px)
+
+
+def _believable(burst: Burst, start_px: Tensor) -> Tensor:
+    """The translations, or none for a frame that agrees better with the reference as it lies.
+
+    Of a frame that has but a strip in a tile, phase correlation sees little beside the fill.
+    """
+    as_it_lies = torch.zeros_like(start_px)
+    here, there = (agreement(burst, flow_px)[1] for flow_px in (as_it_lies, start_px))
+    return torch.where((there > here)[..., None], start_px, as_it_lies)
 
 
 def phase_correlation(burst: Burst, rounds: int = 3) -> Tensor:
