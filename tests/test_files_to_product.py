@@ -17,9 +17,9 @@ from rasterio.transform import RPCTransformer, rowcol, xy  # noqa: E402
 from rasterio.warp import transform as warp  # noqa: E402
 
 SHIFTS = np.array(
-    [[0, 0], [201.4, -30.6], [-96.3, 48.2], [120.7, 9.4], [40.5, -77.2], [-30.2, 20.7]]
+    [[0, 0], [201.4, -10.6], [-96.3, 18.2], [120.7, 9.4], [40.5, -27.2], [-30.2, 20.7]]
 )
-SIZE = (288, 256)
+SIZE = (272, 124)
 KNOWN = "noise_a = 0.0\nnoise_b = 36.0\nwhite_level = 3400.0\n"
 
 
@@ -62,13 +62,11 @@ def test_frames_two_hundred_pixels_apart(tmp_path, frames, kind):
     notes = json.loads(done.stdout[done.stdout.index("{") :])["notes"]
     assert ("without a DEM" in notes) == ("rpc" in kind)
     product = read_product(tmp_path / "p.tif")
-    one = run(folder, "--out", tmp_path / "b.tif", "--method", "bicubic")
-    assert one.exit_code == 0
-    alone = inner_error(read_product(tmp_path / "b.tif").mean, truth)
-    assert inner_error(product.mean, truth) < 0.6 * alone
+    alone = np.repeat(np.repeat(dn[0].astype(np.float32), 2, 0), 2, 1)
+    assert inner_error(product.mean, truth) < 0.5 * inner_error(alone, truth)
     assert product.samples.max() > 4 * product.samples.min()  # not all frames reach everywhere
     ground = map_ground if kind == "crs" else rpc_ground
-    low = np.array([[0, 0], [10, 200], [287, 255], [100, 3]])
+    low = np.array([[0, 0], [10, 120], [271, 123], [100, 3]])
     here = ground(folder / "pass_0.tif", low)
     there = ground(tmp_path / "p.tif", 2 * low)
     pixel = np.abs(ground(folder / "pass_0.tif", low + 1) - here).max(0)
