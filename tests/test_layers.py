@@ -26,6 +26,7 @@ RANKS = [
     ["baselines", "validate", "windows", "metrics", "solver"],
     ["noise_law"],
     ["methods"],
+    ["motion_table", "seams"],
     ["infer", "evaluate"],
     ["sources", "tables", "plots", "report"],
     ["cli"],

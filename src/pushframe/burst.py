@@ -201,6 +201,15 @@ class Burst:
             georef=self.georef if order[0] == 0 else None,
         )
 
+    def read(self, rows: slice, columns: slice) -> Burst:
+        """The part of all frames in a window, low-res px, as a batch of one.
+
+        A batch, because a part may be masked in some frames, as a burst may not.
+        """
+        whole = self.batched()
+        part = (..., rows, columns)
+        return dataclasses.replace(whole, frames=whole.frames[part], valid=whole.valid[part])
+
     def split_reference(self) -> tuple[Burst, Burst]:
         """(frames 1 to N-1, the reference alone): the one place where v_1 leaves the input."""
         require(
