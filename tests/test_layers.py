@@ -17,7 +17,7 @@ ROOT = Path(pushframe.__file__).parent
 RANKS = [
     ["errors", "version"],
     ["checks"],
-    ["burst", "config", "bootstrap"],
+    ["burst", "config", "bootstrap", "tally"],
     ["geometry", "filters", "scenes", "linear"],
     ["noise", "forward"],
     ["spectral", "prior"],

@@ -4,6 +4,7 @@ from .atomic import atomic_files, atomic_folder, atomic_path, check_files
 from .burst_files import is_burst, read_burst, read_simulated, read_verified, write_burst
 from .image import read_image
 from .product import read_product, write_product
+from .stream import new_product
 
 __all__ = [
     "atomic_files",
@@ -11,6 +12,7 @@ __all__ = [
     "atomic_path",
     "check_files",
     "is_burst",
+    "new_product",
     "read_burst",
     "read_image",
     "read_product",

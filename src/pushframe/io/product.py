@@ -59,7 +59,7 @@ def read_product(path: str | Path) -> Product:
 
 def _write_cog(product: Product, path: Path) -> None:
     """The GeoTIFF: three float32 bands with units, NaN nodata, overviews and provenance."""
-    tags = {**_tags_of(product.provenance), SCALE_TAG: str(product.scale)}
+    tags = all_tags(product.provenance, product.scale)
     with (
         atomic_path(path) as draft,
         new_raster(draft, path, product.mean.shape, len(BANDS), product.georef, COG) as sink,
@@ -67,18 +67,23 @@ def _write_cog(product: Product, path: Path) -> None:
         for band, name in enumerate(BANDS, start=1):
             sink.write(getattr(product, name), band)
         sink.descriptions, sink.units = BANDS, UNITS
-        sink.update_tags(ns=NAMESPACE, **tags)
-        sink.update_tags(**_shown_tags(product))
+        sink.update_tags(ns=NAMESPACE, **tags[NAMESPACE])
+        sink.update_tags(**tags[""])
 
 
-def _shown_tags(product: Product) -> dict[str, str]:
+def all_tags(provenance: Mapping[str, str], scale: int) -> dict[str, Mapping[str, str]]:
+    """The tags of a product by namespace: ours, which is read back, and GDAL's own, ""."""
+    ours = {**_tags_of(provenance), SCALE_TAG: str(scale)}
+    return {NAMESPACE: ours, "": _shown_tags(provenance, scale)}
+
+
+def _shown_tags(facts: Mapping[str, str], scale: int) -> dict[str, str]:
     """What viewers show at once: the TIFF's own tags, and the provenance among GDAL's metadata.
 
     They are for people. The namespace of our own is what is read back.
     """
-    facts = product.provenance
     made = f" by {facts['method']}" if "method" in facts else ""
-    told = f"Image super-resolved {product.scale} times{made}: mean and std in DN, samples."
+    told = f"Image super-resolved {scale} times{made}: mean and std in DN, samples."
     tags = {f"{NAMESPACE}_{key.upper()}": text for key, text in facts.items() if text.strip()}
     return {
         "TIFFTAG_SOFTWARE": facts.get("software", "pushframe"),
