@@ -56,9 +56,7 @@ def test_field_and_translation_are_one_operator() -> None:
     image = torch.randn(2, *canvas_shape(SHAPE, 2, 4), dtype=torch.float64)
     as_matrix = forward_model(flow, SHAPE, 2, 4)
     as_field = forward_model(flow_field(flow, SHAPE), SHAPE, 2, 4)
-    torch.testing.assert_close(
-        as_matrix.forward(image), as_field.forward(image), atol=5e-4, rtol=0
-    )
+    torch.testing.assert_close(as_matrix.forward(image), as_field.forward(image), atol=5e-4, rtol=0)
     error = as_matrix.forward(image) - as_field.forward(image)
     assert float(error.square().mean().sqrt()) < 5e-5  # of white noise
     torch.testing.assert_close(

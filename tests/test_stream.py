@@ -112,20 +112,22 @@ def test_a_geotiff_that_lost_pixels_is_no_product(tmp_path, monkeypatch):
 def test_too_little_space_is_said_before_any_work(tmp_path, monkeypatch):
     usage = stream_module.shutil.disk_usage(tmp_path)._replace(free=10**6)
     monkeypatch.setattr(stream_module.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(FileError, match=r"expected 2.80 GB of free space .* got 0.00 GB"):
-        with new_product(tmp_path / "p.tif", (10_000, 10_000), 2, None):
-            raise AssertionError("no work should begin")
+    with (
+        pytest.raises(FileError, match=r"expected 2.80 GB of free space .* got 0.00 GB"),
+        new_product(tmp_path / "p.tif", (10_000, 10_000), 2, None),
+    ):
+        raise AssertionError("no work should begin")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_strips_out_of_order_or_missing_are_refused(tmp_path):
     lines = np.ones((5, 8), np.float32)
-    with pytest.raises(UsageError, match="from line 0 on"):
-        with new_product(tmp_path / "p.tif", (10, 8), 2, None) as sink:
-            sink.write(5, lines, lines, lines)
-    with pytest.raises(UsageError, match="expected 10 lines, got 5"):
-        with new_product(tmp_path / "p.tif", (10, 8), 2, None) as sink:
-            sink.write(0, lines, lines, lines)
+    for row, said in ((5, "from line 0 on"), (0, "expected 10 lines, got 5")):
+        with (
+            pytest.raises(UsageError, match=said),
+            new_product(tmp_path / "p.tif", (10, 8), 2, None) as sink,
+        ):
+            sink.write(row, lines, lines, lines)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -177,10 +179,10 @@ class Files:
         self.burst, self.largest = burst, 0
         self.shape, self.georef = burst.shape, burst.georef
 
-    def read(self, rows: slice, columns: slice) -> Burst:
+    def tile(self, rows: slice, columns: slice) -> Burst:
         size = (rows.stop - rows.start) * (columns.stop - columns.start)
         self.largest = max(self.largest, size)
-        return self.burst.read(rows, columns)
+        return self.burst.tile(rows, columns)
 
 
 def large_burst(height=200, width=230, count=3):

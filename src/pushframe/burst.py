@@ -201,8 +201,8 @@ class Burst:
             georef=self.georef if order[0] == 0 else None,
         )
 
-    def read(self, rows: slice, columns: slice) -> Burst:
-        """The part of all frames in a window, low-res px, as a batch of one.
+    def tile(self, rows: slice, columns: slice) -> Burst:
+        """A window of all frames, low-res px, as a batch of one.
 
         A batch, because a part may be masked in some frames, as a burst may not.
         """

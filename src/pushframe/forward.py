@@ -108,8 +108,6 @@ class Translations:
         return self.rows.flatten(1, 2).mT @ left
 
 
-
-
 class Flows:
     """A flow for every pixel, in two stages.
 

@@ -28,8 +28,8 @@ TILES_AT_ONCE = 8
 class Source(Protocol):
     """What can be worked on by windows: a `Burst`, or files that are never read whole.
 
-    `read(rows, columns)` gives the frames of a window, low-res px of the reference, as a burst
-    or a batch of one. Exposures, levels, noise law, names and notes are those of any window.
+    `tile(rows, columns)` gives the frames of a window, low-res px of the reference, as a batch of
+    one. Exposures, levels, noise law, names and notes are those of any window.
     """
 
     @property
@@ -38,7 +38,7 @@ class Source(Protocol):
     @property
     def georef(self) -> GeoRef | None: ...
 
-    def read(self, rows: slice, columns: slice) -> Burst: ...
+    def tile(self, rows: slice, columns: slice) -> Burst: ...
 
 
 class Strip(NamedTuple):
@@ -200,7 +200,7 @@ def count_samples(burst: Burst, estimate: Estimate, scale: int) -> Tensor:
 
 def tiled_batch(source: Source, tiles: list[tuple[slice, slice]], facts: Burst) -> Burst:
     """Windows of one size as a batch, with the levels and the noise law of `facts`."""
-    parts = [source.read(*tile).batched() for tile in tiles]
+    parts = [source.tile(*tile) for tile in tiles]
     count = len(tiles)
     return Burst(
         frames=torch.cat([part.frames for part in parts]),
@@ -220,7 +220,7 @@ def _middle(source: Source) -> Burst:
         slice(start, min(start + MIDDLE_PX, size))
         for start, size in zip(starts, source.shape, strict=True)
     )
-    part = source.read(rows, columns).batched()
+    part = source.tile(rows, columns)
     return Burst(
         frames=part.frames[0],
         exposure=part.exposure[0],

@@ -65,9 +65,7 @@ def conjugate_gradients_pair(
         preconditioned = precondition(*residual)
         previous, energy = energy, torch.where(active, _dots(residual, preconditioned), energy)
         ratio = energy / previous.clamp(min=1e-38)
-        direction = tuple(
-            a + ratio * b for a, b in zip(preconditioned, direction, strict=True)
-        )
+        direction = tuple(a + ratio * b for a, b in zip(preconditioned, direction, strict=True))
     return x[0], x[1]
 
 

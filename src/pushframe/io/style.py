@@ -14,7 +14,7 @@ TOP_SHARE = 0.98  # of the pixels lie below the brightest colour
 
 
 def std_style(std: Tally) -> str:
-    """The `.qml` of the band `std`: inferno from 0 to its 98th percentile, DN; holes transparent."""
+    """The `.qml` of the band `std`: inferno from 0 to the 98th percentile; holes stay clear."""
     top = std.quantile(TOP_SHARE)
     top = top if math.isfinite(top) and top > 0 else 1.0
     root = ElementTree.Element("qgis", version="3.28", styleCategories="Symbology")

@@ -134,11 +134,12 @@ class Joint:
         self.image = self.problem.solve(frames - self.level, self.image, tolerance)
         predicted = self.problem.model.forward(self.image)
         self.residual = frames - self.level - predicted
-        rows, columns = (torch.fft.fftfreq(self.problem.canvas[0]), torch.fft.rfftfreq(self.problem.canvas[1]))
+        rows, columns = (
+            torch.fft.fftfreq(self.problem.canvas[0]),
+            torch.fft.rfftfreq(self.problem.canvas[1]),
+        )
         turn = [2j * math.pi * self.scale * f.to(predicted) for f in (rows[:, None], columns)]
-        slopes = [
-            self.problem.model.forward(self.problem.filter(self.image, t)) for t in turn
-        ]
+        slopes = [self.problem.model.forward(self.problem.filter(self.image, t)) for t in turn]
         bends = torch.stack(slopes, 2)[:, :, :, None] * self.basis
         whole = (predicted + self.level)[:, :, None]
         self.tangent = torch.cat([bends.flatten(2, 3), whole], 2)  # (B, N, P, H, W)
@@ -265,7 +266,9 @@ def _tukey(canvas: tuple[int, int], pad: int, like: Tensor) -> Tensor:
     return window / window.square().mean().sqrt()
 
 
-def fit_bend(burst: Burst, good: Tensor, start_px: Tensor, scale: int, watch=lambda *_: None) -> Bent:
+def fit_bend(
+    burst: Burst, good: Tensor, start_px: Tensor, scale: int, watch=lambda *_: None
+) -> Bent:
     """Flows, gains and spectrum of bursts whose motion bends; good: (B, N, H, W) pixels to use."""
     basis = smooth_basis(burst.shape, burst.frames)
     joint = Joint(burst, good, lucas_kanade_bent(burst, start_px, basis), basis, scale)
