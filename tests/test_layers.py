@@ -28,6 +28,7 @@ RANKS = [
     ["methods"],
     ["motion_table", "seams"],
     ["infer", "evaluate"],
+    ["heldout"],
     ["sources", "tables", "plots", "report"],
     ["cli"],
 ]

@@ -89,11 +89,8 @@ class Reconstruction:
         self.scale, self.method_name = check_scale(scale), method
         self.method = find_methods([method])[method]
         self.source, self.device, self.on_tile = source, torch.device(device), on_tile
-        middle = _middle(source)
-        if self.method.weighs_noise:
-            middle = with_noise_law(middle, scale)
-        self.facts = middle  # exposures, levels, noise law and names hold for every window
-        self.motion = MotionTable(middle.names)
+        self.facts = facts_of(source, scale, self.method.weighs_noise)
+        self.motion = MotionTable(self.facts.names)
         self.notes: dict[str, None] = {}
 
     @property
@@ -213,15 +210,19 @@ def tiled_batch(source: Source, tiles: list[tuple[slice, slice]], facts: Burst) 
     )
 
 
-def _middle(source: Source) -> Burst:
-    """The middle of the frames, one burst (N, h, w) of at most MIDDLE_PX a side."""
+def facts_of(source: Source, scale: int, noise: bool) -> Burst:
+    """The middle of the frames: its exposures, levels, law, names and notes hold for all windows.
+
+    noise: whether the law is needed, and estimated where it is not given. One burst (N, h, w) of
+    at most MIDDLE_PX a side.
+    """
     starts = [max(0, (size - MIDDLE_PX) // 2) for size in source.shape]
     rows, columns = (
         slice(start, min(start + MIDDLE_PX, size))
         for start, size in zip(starts, source.shape, strict=True)
     )
     part = source.tile(rows, columns)
-    return Burst(
+    middle = Burst(
         frames=part.frames[0],
         exposure=part.exposure[0],
         white_level=part.white_level[0],
@@ -231,6 +232,7 @@ def _middle(source: Source) -> Burst:
         names=part.names,
         notes=part.notes,
     )
+    return with_noise_law(middle, scale) if noise else middle
 
 
 def _provenance(burst: Burst, method: str, scale: int, device: torch.device) -> dict[str, str]:

@@ -138,7 +138,8 @@ def agreement(burst: Burst, flow_px: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     batch, count = burst.frames.shape[:2]
     smooth = masked_blur(burst.frames, burst.valid, AGREEMENT_SMOOTHING_PX)
-    position = (pixel_grid(burst.shape, smooth) + flow_px[..., None, None]).flatten(0, 1)
+    apart = flow_px - flow_px[:, :1]  # the reference's own flow is zero on its own grid only
+    position = (pixel_grid(burst.shape, smooth) + apart[..., None, None]).flatten(0, 1)
     spread = [x.repeat_interleave(count, 0) for x in (smooth[:, 0], burst.valid[:, 0].float())]
     reference = sample_at(spread[0], position).unflatten(0, (batch, count))
     seen = sample_at(spread[1], position, "bilinear").unflatten(0, (batch, count)) > 0.999
