@@ -17,7 +17,7 @@ ROOT = Path(pushframe.__file__).parent
 RANKS = [
     ["errors", "version"],
     ["checks"],
-    ["burst", "config", "bootstrap", "tally"],
+    ["burst", "config", "bootstrap", "tally", "extent"],
     ["geometry", "filters", "scenes", "linear"],
     ["noise", "forward"],
     ["spectral", "prior"],
@@ -30,9 +30,11 @@ RANKS = [
     ["infer", "evaluate"],
     ["heldout"],
     ["sources", "tables", "plots", "report"],
+    ["deliver"],
+    ["many"],
     ["cli"],
 ]
-CORE = [name for row in RANKS[:-2] for name in row]
+CORE = [name for row in RANKS[: RANKS.index(["heldout"]) + 1] for name in row]
 OPTIONAL = ("rasterio", "tifffile", "matplotlib", "PIL", "jinja2", "typer", "rich", "scipy")
 
 

@@ -119,14 +119,16 @@ def check_held_out(
     method: str,
     device: torch.device | str = "cpu",
     on_frame: Callable[[int, int], None] = lambda *_: None,
+    facts: Burst | None = None,
 ) -> HeldOut | None:
     """The check on up to 2 tiles and 6 frames, spread evenly; None where it cannot be made.
 
     It cannot with fewer than 3 frames, or by a method without motion or error bar. Motion comes
-    from all frames; image and error bar from all but the one held out.
+    from all frames; image and error bar from all but the one held out. facts: levels and noise
+    law, where they are known already.
     """
     chosen = find_methods([method])[method]
-    facts = facts_of(source, scale, chosen.weighs_noise)
+    facts = facts or facts_of(source, scale, chosen.weighs_noise)
     if facts.count < MIN_FRAMES or facts.noise is None:
         return None
     tiles = spread_tiles(source.shape)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..burst import Product
 from ..checks import counted, require
@@ -119,27 +122,56 @@ def _tags_of(provenance: Mapping[str, str]) -> dict[str, str]:
 
 def _provenance_of(tags: Mapping[str, str]) -> dict[str, str]:
     """The provenance again, the inverse of `_tags_of`."""
-    return {key: json.loads(text) if text[:1] == '"' else text for key, text in tags.items()}
+    return {
+        key: json.loads(text) if text[:1] == '"' else text
+        for key, text in tags.items()
+        if key != SCALE_TAG
+    }
 
 
-def _read_cog(path: Path) -> Product:
-    """The product from its GeoTIFF; BurstError for a TIFF that is none."""
+def product_facts(path: str | Path) -> dict[str, str]:
+    """The provenance of a product whose last pixel can be read; FileError or BurstError else."""
+    path = Path(path)
+    if path.suffix.lower() == ".npz":
+        return dict(read_product(path).provenance)
+    with _opened(path) as (source, tags):
+        height, width = source.shape
+        source.read(window=((height - 1, height), (width - 1, width)))
+        return _provenance_of(tags)
+
+
+def read_window(path: Path, rows: slice, columns: slice) -> np.ndarray:
+    """Mean, std and samples of a part of a product's GeoTIFF, (3, h, w)."""
+    with _opened(path) as (source, _):
+        window = ((rows.start, rows.stop), (columns.start, columns.stop))
+        return np.asarray(source.read(window=window))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
+    """The open GeoTIFF of a product and its tags; BurstError for a TIFF that is none."""
     need_file(path)
     with (
         gdal() as rasterio,
         decoding(path, "a TIFF image"),
         rasterio.open(path, driver="GTiff") as source,
     ):
-        tags: dict[str, Any] = source.tags(ns=NAMESPACE)
-        scale = tags.pop(SCALE_TAG, "")
-        if tuple(source.descriptions) != BANDS or not scale.isdigit():
+        tags: dict[str, str] = source.tags(ns=NAMESPACE)
+        if tuple(source.descriptions) != BANDS or not tags.get(SCALE_TAG, "").isdigit():
             raise BurstError(
                 f"{path}: expected a product with the bands {', '.join(BANDS)}, "
                 f"got {counted(source.count, 'band')} of something else: name a file that "
                 "`pushframe run` wrote"
             )
+        yield source, tags
+
+
+def _read_cog(path: Path) -> Product:
+    """The product from its GeoTIFF."""
+    with _opened(path) as (source, tags):
         mean, std, samples = source.read()
-        return Product(mean, std, samples, int(scale), georef_of(source), _provenance_of(tags))
+        scale = int(tags[SCALE_TAG])
+        return Product(mean, std, samples, scale, georef_of(source), _provenance_of(tags))
 
 
 def _write_npz(product: Product, path: Path) -> None:

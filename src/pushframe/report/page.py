@@ -50,12 +50,8 @@ def write_demo_page(
         "write one page for each burst of a batch",
         UsageError,
     )
-    html = render_page(
-        "page.html.j2", page_context(simulated, posteriors, best, evaluation, product)
-    )
-    with atomic_path(path) as temp:
-        # a file name that is no Unicode would stop here: its odd bytes become question marks
-        temp.write_text(html, encoding="utf-8", errors="replace", newline="\n")
+    context = page_context(simulated, posteriors, best, evaluation, product)
+    write_page(path, "page.html.j2", context)
 
 
 def page_context(
