@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from pushframe.forward import forward_model
-from pushframe.scenes import procedural_scene
 
 PIXEL_M = 1.0
 CORNER = (5e5, 5e6)
@@ -23,11 +22,11 @@ def pushframe_frames(
     Real shifts, low-res px: the whole part chooses the window of the scene, the rest is the
     forward model's. Truth (s*H, s*W) lies on the grid of the first frame, DN.
     """
-    shifts = np.asarray(shifts_px) - np.min(shifts_px, 0) + 8
+    shifts = np.asarray(shifts_px) - np.floor(np.min(shifts_px, 0)) + 8
     whole = np.floor(shifts).astype(int)
     height, width = size
     tall, wide = whole.max(0) + np.array(size) + 16
-    scene = procedural_scene((scale * int(tall), scale * int(wide)), seed).astype(np.float32)
+    scene = power_law_scene((scale * int(tall), scale * int(wide)), seed)
     rng = np.random.default_rng(seed)
     frames = []
     for (y, x), part in zip(whole, shifts - whole, strict=True):
@@ -44,6 +43,14 @@ def pushframe_frames(
         raise ValueError("the first frame lies at whole pixels, where its truth is known")
     truth = scene[top : top + scale * height, left : left + scale * width]
     return np.clip(np.rint(frames), 0, 65535).astype(np.uint16), truth
+
+
+def power_law_scene(shape: tuple[int, int], seed: int) -> np.ndarray:
+    """A random image with the spectrum of landscapes, around 1000 DN, float32 (H, W)."""
+    fy, fx = np.fft.fftfreq(shape[0])[:, None], np.fft.rfftfreq(shape[1])
+    white = np.random.default_rng(seed).normal(size=shape)
+    image = np.fft.irfft2(np.fft.rfft2(white) / (fy**2 + fx**2 + 1e-4) ** 0.6, shape)
+    return (1000 + 220 * image / image.std()).astype(np.float32)
 
 
 def transform_at(shift_px, pixel_m: float = PIXEL_M):

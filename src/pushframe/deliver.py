@@ -5,21 +5,22 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from .align import Aligned, Registration, align, common
 from .errors import PushframeError
 from .extent import Bounds, Window, window_of_bounds, within
 from .heldout import HeldOut, check_held_out
 from .infer import Reconstruction, tiled_batch
 from .io import atomic_files, new_product, open_burst, write_product
 from .io.product import product_facts, read_window
-from .io.stac import Companions, stac_item
 from .io.source import BurstSource
+from .io.stac import Companions, stac_item
 from .io.stream import ProductSink
 from .io.style import std_style
 from .methods import BEST
@@ -35,7 +36,8 @@ class Order:
 
     product: .tif for a GeoTIFF with all that lies beside it, .npz for the arrays alone. window:
     the part to work on, low-res px of the reference; bounds: the same on the map, in the CRS of
-    the reference; at most one of them. report: whether the HTML page is written beside a GeoTIFF.
+    the reference; at most one of them. extent: all of the reference frame, or what all frames
+    cover. report: whether the HTML page is written beside a GeoTIFF.
     """
 
     burst: Path
@@ -45,6 +47,7 @@ class Order:
     device: str = "cpu"
     window: Window | None = None
     bounds: Bounds | None = None
+    extent: Literal["reference", "common"] = "reference"
     report: bool = True
 
     @property
@@ -112,7 +115,7 @@ def deliver(order: Order, on_progress: Progress = lambda *_: None) -> Delivery:
 
     on_progress: told (stage, done, total).
     """
-    source = open_part(order)
+    source, alignment = open_part(order)
     making = Reconstruction(
         source,
         order.scale,
@@ -138,26 +141,29 @@ def deliver(order: Order, on_progress: Progress = lambda *_: None) -> Delivery:
                 sink.write(*strip)
             facts = {**making.provenance(), **facts}
             sink.provenance = facts
-        check = _write_beside(order, source, making, sink, files, facts, on_progress)
+        check = _write_beside(order, source, alignment, making, sink, files, facts, on_progress)
     barred = sink.tallies["std"].known > 0
     verdict = None if check is None else check.verdict
     return Delivery(order.product, making.shape, facts, barred, verdict)
 
 
-def open_part(order: Order) -> BurstSource:
-    """The burst of an order, opened and cropped to the part that is asked for."""
-    source = open_burst(order.burst)
+def open_part(order: Order) -> Aligned:
+    """The burst of an order, opened, aligned and cropped to the part that is asked for."""
+    source, table = align(open_burst(order.burst))
+    if order.extent == "common":
+        source = common(source)
     window = order.window
     if order.bounds is not None:
         window = window_of_bounds(order.bounds, source.georef, source.shape)
-    if window is None:
-        return source
-    return source.crop(*within(window, source.shape))
+    if window is not None:
+        source = source.crop(*within(window, source.shape))
+    return Aligned(source, table)
 
 
 def _write_beside(
     order: Order,
     source: BurstSource,
+    alignment: Sequence[Registration],
     making: Reconstruction,
     sink: ProductSink,
     files: Companions,
@@ -197,6 +203,7 @@ def _write_beside(
         shape=making.shape,
         tallies=sink.tallies,
         frames=making.frames(),
+        alignment=alignment,
         check=check,
         provenance=facts,
     )

@@ -30,9 +30,7 @@ class Bounds(NamedTuple):
     north: float
 
 
-def window_of_bounds(
-    bounds: Bounds, georef: GeoRef | None, shape: tuple[int, int]
-) -> Window:
+def window_of_bounds(bounds: Bounds, georef: GeoRef | None, shape: tuple[int, int]) -> Window:
     """The pixels that bounds touch, clipped to the scene of `shape`."""
     if georef is None or georef.transform is None:
         raise UsageError(

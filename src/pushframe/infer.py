@@ -23,6 +23,7 @@ from .seams import Seams, tile_corners
 from .version import __version__
 
 TILES_AT_ONCE = 8
+MIN_COVER = 0.5  # of the middle, by a frame whose noise is to be told
 
 
 class Source(Protocol):
@@ -150,7 +151,7 @@ class Reconstruction:
     def _in_dn(self, row: int, mean: Tensor, var: Tensor | None, samples: Tensor) -> Strip:
         if var is None:
             self.notes[_no_bar(self.method_name)] = None
-        gain, black = self.facts.gain[0].cpu(), self.facts.black_level.cpu()
+        gain, black = self.facts.gain[0, 0].cpu(), self.facts.black_level[0].cpu()
         return Strip(row, *_to_dn(mean.cpu(), None if var is None else var.cpu(), gain, black),
                      samples.cpu().numpy())  # fmt: skip
 
@@ -211,28 +212,34 @@ def tiled_batch(source: Source, tiles: list[tuple[slice, slice]], facts: Burst) 
 
 
 def facts_of(source: Source, scale: int, noise: bool) -> Burst:
-    """The middle of the frames: its exposures, levels, law, names and notes hold for all windows.
+    """The middle of the frames, a batch of one: its levels, law and names hold for all windows.
 
-    noise: whether the law is needed, and estimated where it is not given. One burst (N, h, w) of
-    at most MIDDLE_PX a side.
+    noise: whether the law is needed, and estimated where it is not given, from the frames that
+    cover the middle. At most MIDDLE_PX a side.
     """
     starts = [max(0, (size - MIDDLE_PX) // 2) for size in source.shape]
     rows, columns = (
         slice(start, min(start + MIDDLE_PX, size))
         for start, size in zip(starts, source.shape, strict=True)
     )
-    part = source.tile(rows, columns)
-    middle = Burst(
+    middle = source.tile(rows, columns)
+    if not noise or middle.noise is not None:
+        return middle
+    share = middle.valid[0].float().mean((-1, -2))
+    seen = [k for k in range(middle.count) if float(share[k]) >= MIN_COVER]
+    part = middle.select(seen or [0])
+    alone = Burst(
         frames=part.frames[0],
         exposure=part.exposure[0],
         white_level=part.white_level[0],
-        noise=None if part.noise is None else part.noise.map(lambda x: x[0]),
         valid=part.valid[0],
         black_level=part.black_level[0],
         names=part.names,
         notes=part.notes,
     )
-    return with_noise_law(middle, scale) if noise else middle
+    told = with_noise_law(alone, scale)
+    assert told.noise is not None
+    return dataclasses.replace(middle, noise=told.noise.map(lambda x: x[None]), notes=told.notes)
 
 
 def _provenance(burst: Burst, method: str, scale: int, device: torch.device) -> dict[str, str]:
@@ -243,7 +250,7 @@ def _provenance(burst: Burst, method: str, scale: int, device: torch.device) -> 
         "weights": "none",
         "backend": f"torch {torch.__version__} on {device.type}",
         "frames": ", ".join(burst.names),
-        "exposure": ", ".join(f"{value:g}" for value in burst.exposure.tolist()),
+        "exposure": ", ".join(f"{value:g}" for value in burst.exposure.flatten().tolist()),
         "white_level": f"{float(burst.white_level):g}",
         "black_level": f"{float(burst.black_level):g}",
         "notes": " ".join(burst.notes),

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import typer
 
+from ..align import align
 from ..errors import UsageError
 from ..infer import super_resolve
-from ..io import check_files, read_burst, write_product
+from ..io import check_files, open_burst, write_product
 from ..methods import BEST, METHODS
 from .console import JSON_OPTION, check_device, note, out, print_json, progress
 
@@ -38,7 +39,7 @@ def command(
         raise UsageError(f"expected --out other than the burst, got {to}: choose another name")
     check_files([to])
     check_device(device)
-    frames = read_burst(burst).to(device)
+    frames = align(open_burst(burst)).source.read().to(device)
     with progress("super-resolving", None) as (bar, task):
 
         def on_tile(done: int, total: int) -> None:

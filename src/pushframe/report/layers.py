@@ -85,13 +85,17 @@ def collect_layers(simulated: Simulated, posteriors: Mapping[str, Posterior]) ->
 
 
 def frame_noise_dn(burst: Burst) -> list[float] | None:
-    """Noise std of each frame at its median radiance, DN of the reference; None without a law."""
+    """Noise std of each frame at its median radiance, DN of the reference; None without a law.
+
+    burst: one, or a batch of one.
+    """
     if burst.noise is None:
         return None
-    median = burst.frames[burst.valid].median().expand(1, burst.count, 1, 1)
-    law = burst.noise.map(lambda x: x[None])
-    var = normalised_noise_var(law, median, burst.gain[None])
-    return (var.sqrt().flatten() * burst.gain[0]).tolist()
+    batch = burst.batched()
+    assert batch.noise is not None
+    median = batch.frames[batch.valid].median().expand(1, batch.count, 1, 1)
+    var = normalised_noise_var(batch.noise, median, batch.gain)
+    return (var.sqrt().flatten() * batch.gain[0, 0]).tolist()
 
 
 def shown_part(

@@ -102,7 +102,7 @@ def frame_cards(burst: Burst, layers: Layers, stretch: tuple[float, float]) -> l
             "dx": f"{100 * shifts[index, 1] / width:.4f}",
         }
         for index, (name, exposure) in enumerate(
-            zip(burst.names, burst.exposure.tolist(), strict=True)
+            zip(burst.names, burst.exposure.flatten().tolist(), strict=True)
         )
     ]
 

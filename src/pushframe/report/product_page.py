@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..align import Registration
 from ..baselines import bicubic
 from ..burst import Burst
 from ..heldout import HeldOut
@@ -33,8 +34,8 @@ class Report:
 
     facts: exposures, levels, noise law and names of the burst. window: the frames of the part
     shown, a batch of one; mean, std, samples: of the same part, DN, and origin_hpx its first
-    pixel. shape: of the whole product. tallies: of its whole bands. check: None where it could
-    not be made.
+    pixel. shape: of the whole product. tallies: of its whole bands. alignment: how the frames
+    were placed, those left out among them. check: None where it could not be made.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Report:
     shape: tuple[int, int]
     tallies: Mapping[str, Tally]
     frames: Sequence[FrameMotion]
+    alignment: Sequence[Registration]
     check: HeldOut | None
     provenance: Mapping[str, str]
 
@@ -93,7 +95,7 @@ def report_context(report: Report) -> dict[str, Any]:
 def _layers(report: Report) -> Layers:
     """Frames, upsampled reference and result of the part shown."""
     burst = report.window
-    gain, black = float(report.facts.gain[0]), float(report.facts.black_level)
+    gain, black = float(report.facts.gain[0, 0]), float(report.facts.black_level)
     frames = burst.frames.masked_fill(~burst.valid, torch.nan)[0]
     shifts = [frame.shift_px for frame in report.frames]
     barred = bool(np.isfinite(report.std).any())
@@ -163,22 +165,31 @@ def _honesty(report: Report) -> dict[str, Any]:
 
 
 def _rows(report: Report) -> list[list[tuple[str, str]]]:
-    """The registration table: for each frame its cells, (heading, text)."""
+    """The table of frames, those left out at the end: for each its cells, (heading, text)."""
     check = {} if report.check is None else {f.name: f.mean_z2 for f in report.check.frames}
-    exposures = report.facts.exposure.tolist()
+    placed = {line.frame: line for line in report.alignment}
+    moved = {frame.name: frame for frame in report.frames}
+    exposures = dict(zip(report.facts.names, report.facts.exposure.flatten().tolist(), strict=True))
     rows = []
-    for frame, exposure in zip(report.frames, exposures, strict=True):
-        dy, dx = frame.shift_px or (None, None)
-        used = None if frame.used is None else 100 * frame.used
+    for name in dict.fromkeys([*moved, *placed]):
+        line, frame, exposure = placed.get(name), moved.get(name), exposures.get(name)
+        shift = None if frame is None else frame.shift_px
+        used = 0.0 if frame is None or frame.used is None else 100 * frame.used
         rows.append(
             [
-                ("Frame", frame.name),
-                ("Exposure", f"{exposure:.4g}"),
-                ("Shift down (px)", format_number(dy, 3)),
-                ("Shift right (px)", format_number(dx, 3)),
-                ("Spread (px)", format_number(frame.spread_px, 3) if frame.shift_px else DASH),
+                ("Frame", name),
+                ("Exposure", DASH if exposure is None else f"{exposure:.4g}"),
+                ("Offset (px)", _pair(None if line is None else line.offset_px, 1)),
+                ("Shift (px)", _pair(shift, 3)),
+                ("Spread (px)", DASH if frame is None or not shift else f"{frame.spread_px:.3f}"),
+                ("Correlation", format_number(None if line is None else line.correlation, 2)),
                 ("Used (%)", format_number(used, 1)),
-                ("Held out: z²", format_number(check.get(frame.name), 2)),
+                ("Held out: z²", format_number(check.get(name), 2)),
+                ("Remark", DASH if line is None or not line.why else line.why),
             ]
         )
     return rows
+
+
+def _pair(pair: Sequence[float] | None, digits: int) -> str:
+    return DASH if pair is None else ", ".join(format_number(value, digits) for value in pair)
