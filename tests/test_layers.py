@@ -31,7 +31,7 @@ RANKS = [
     ["heldout"],
     ["sources", "tables", "plots", "report"],
     ["deliver"],
-    ["many"],
+    ["many", "orders"],
     ["cli"],
 ]
 CORE = [name for row in RANKS[: RANKS.index(["heldout"]) + 1] for name in row]

@@ -99,8 +99,8 @@ def input_files(burst: Path) -> list[Path]:
 def is_finished(order: Order) -> bool:
     """Whether the product of an order is there: whole, and from the same input, settings, version.
 
-    Products are renamed into place when they are whole, after all that lies beside them; here the
-    file is opened, its fingerprint compared and its last pixel read.
+    Files are renamed into place when all of them are whole. Here each must be there, and the
+    product must open, hold the same fingerprint, and give its last pixel.
     """
     if not all(path.is_file() for path in order.files):
         return False
