@@ -22,7 +22,7 @@ RANKS = [
     ["noise", "forward"],
     ["spectral", "prior"],
     ["simulate", "io", "ops", "registration"],
-    ["gaussian"],
+    ["gaussian", "arrays"],
     ["baselines", "validate", "windows", "metrics", "solver"],
     ["noise_law"],
     ["methods", "align"],

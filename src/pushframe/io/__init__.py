@@ -1,6 +1,6 @@
 """Files in and out, by suffix: bursts, products, images; written whole or not at all."""
 
-from .atomic import atomic_files, atomic_folder, atomic_path, check_files
+from .atomic import atomic_files, atomic_folder, atomic_path, check_files, sweep
 from .burst_files import (
     is_burst,
     list_bursts,
@@ -31,6 +31,7 @@ __all__ = [
     "read_product",
     "read_simulated",
     "read_verified",
+    "sweep",
     "write_burst",
     "write_product",
 ]
