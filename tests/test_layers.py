@@ -17,8 +17,8 @@ ROOT = Path(pushframe.__file__).parent
 RANKS = [
     ["errors", "version"],
     ["checks"],
-    ["burst", "config", "bootstrap", "tally", "extent"],
-    ["geometry", "filters", "scenes", "linear", "rpc"],
+    ["burst", "config", "bootstrap", "tally"],
+    ["geometry", "filters", "scenes", "linear", "rpc", "extent"],
     ["noise", "forward"],
     ["spectral", "prior"],
     ["simulate", "io", "ops", "registration"],
