@@ -26,6 +26,8 @@ from pushframe.baselines import bicubic
 from pushframe.infer import super_resolve
 from pushframe.io import open_burst, read_image, write_product
 from pushframe.io.datasets import is_probav
+from pushframe.io.raster import open_layers
+from pushframe.noise_law import with_noise_law
 
 SCALE = 3
 BORDER_HPX = 3
@@ -71,8 +73,9 @@ def score_scene(scene: Path, methods: list[str], keep: Path | None) -> dict[str,
     row: dict[str, Any] = {"scene": f"{scene.parent.name}/{scene.name}", "clear": clear.mean()}
     row["bicubic_mean"] = cpsnr(bicubic_mean(scene), truth, clear)[0]
     aligned = align(open_burst(scene))
-    burst = aligned.source.read()
+    burst = with_noise_law(aligned.source.read(), SCALE)
     row |= {"frames": len(aligned.table), "used": burst.count, "reference": burst.names[0]}
+    row |= {"noise_a": float(burst.noise.a), "noise_b": float(burst.noise.b)}
     for method in methods:
         begin = time.perf_counter()
         product = super_resolve(burst, SCALE, method)
@@ -85,8 +88,6 @@ def score_scene(scene: Path, methods: list[str], keep: Path | None) -> dict[str,
 
 def _mask(path: Path) -> np.ndarray:
     """Where SM.png is clear; it may be so everywhere, which is no image."""
-    from pushframe.io.raster import open_layers
-
     return open_layers(path, driver="PNG")[0].read() > 0
 
 

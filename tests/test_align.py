@@ -203,10 +203,10 @@ def test_correlation_of_every_offset_is_that_of_the_definition():
 
 
 def test_a_search_without_a_clue(frames):
-    found = search(source(frames), 1)
+    (found,) = search(source(frames), [1])
     assert np.abs(np.array(found.shift_px) + SHIFTS[1]).max() <= 1.0
     masks = tuple(ArrayFrame(np.ones(SIZE, np.uint8), f"m{k}") for k in range(5))
     hidden = np.ones(SIZE, np.uint8)
     hidden[:, 200:] = 0
     masked = source(frames, masks=(masks[0], ArrayFrame(hidden, "m1"), *masks[2:]))
-    assert np.abs(np.array(search(masked, 1).shift_px) + SHIFTS[1]).max() <= 1.0
+    assert np.abs(np.array(search(masked, [1])[0].shift_px) + SHIFTS[1]).max() <= 1.0

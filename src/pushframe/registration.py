@@ -16,6 +16,7 @@ from .noise import frame_noise_var
 AGREEMENT_SMOOTHING_PX = 1.5
 FILL_SIGMA_PX = 4.0
 MIN_SIDE_PX = 8
+NEAR_PX = 2.0  # a jump further than this needs the images to agree, where they have holes
 
 
 def register(burst: Burst) -> Tensor:
@@ -29,7 +30,22 @@ def register(burst: Burst) -> Tensor:
         f"{burst.shape[0]}x{burst.shape[1]}",
         "give larger frames",
     )
-    return lucas_kanade(burst, phase_correlation(burst))
+    start_px = phase_correlation(burst)
+    far = (start_px.abs() > NEAR_PX).any(-1)
+    if bool(far.any()) and not bool(burst.valid.all()):
+        start_px = _believable(burst, start_px, far)
+    return lucas_kanade(burst, start_px)
+
+
+def _believable(burst: Burst, start_px: Tensor, far: Tensor) -> Tensor:
+    """The translations, but none for a far frame that agrees better with the reference as it lies.
+
+    far: (B, N) bool. Of a frame that has but a strip in a tile, phase correlation sees little
+    beside the fill.
+    """
+    as_it_lies = start_px * ~far[..., None]
+    here, there = (agreement(burst, flow_px)[1] for flow_px in (as_it_lies, start_px))
+    return torch.where((there > here)[..., None], start_px, as_it_lies)
 
 
 def phase_correlation(burst: Burst, rounds: int = 3) -> Tensor:

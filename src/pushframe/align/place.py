@@ -44,8 +44,8 @@ def align(source: BurstSource) -> Aligned:
     lost = [k for k, line in lines.items() if line.searching]
     if lost:
         again = list(placements)
-        for k in lost:
-            again[k] = search(whole, k)
+        for k, place in zip(lost, search(whole, lost), strict=True):
+            again[k] = place
         found = _place(dataclasses.replace(whole, placements=tuple(again)), lost)
         lines |= {k: line for k, line in found.items() if line.table.used}
     height, width = whole.shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -16,21 +17,24 @@ MIN_OVERLAP = 0.08  # of a frame
 DETAIL_SIGMA_PX = 3.0
 
 
-def search(source: BurstSource, index: int) -> Placement:
-    """The whole-pixel placement of frame `index` of the files, to within the reduction's step."""
+def search(source: BurstSource, index: Sequence[int]) -> list[Placement]:
+    """Whole-pixel placements of frames `index` of the files, to within the reduction's step."""
     bare = dataclasses.replace(source, placements=(), window=None)
     step = -(-max(bare.shape) // COARSE_PX)
-    reference, frame = (_detail(bare, k, step) for k in (bare.reference, index))
-    correlation, count = masked_correlation(reference, frame)
-    # as many standard errors as a correlation by chance would have
-    score = np.where(count >= MIN_OVERLAP * reference.size, correlation * np.sqrt(count), -np.inf)
-    down, right = np.unravel_index(int(score.argmax()), score.shape)
-    height, width = score.shape
-    flow = (
-        (down - height if down > height // 2 else down),
-        (right - width if right > width // 2 else right),
-    )
-    return Placement((-float(flow[0]) * step, -float(flow[1]) * step))
+    reference = _detail(bare, bare.reference, step)
+    found = []
+    for k in index:
+        correlation, count = masked_correlation(reference, _detail(bare, k, step))
+        # in standard errors of a correlation by chance
+        score = correlation * np.sqrt(count)
+        score[count < MIN_OVERLAP * reference.size] = -np.inf
+        best = np.unravel_index(int(score.argmax()), score.shape)
+        down, right = (
+            int(k) - size if k > size // 2 else int(k)
+            for k, size in zip(best, score.shape, strict=True)
+        )
+        found.append(Placement((-float(down) * step, -float(right) * step)))
+    return found
 
 
 def masked_correlation(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -19,18 +19,20 @@ from ..registration import AGREEMENT_SMOOTHING_PX, agreement, register
 from .agree import Matches
 
 WINDOW_PX, WINDOWS = 128, 5  # side of a window, and how many along each axis
+IMAGES_AT_ONCE = 64  # windows times frames that are registered together
 MIN_SHARE = 0.3  # of a window that frame and reference must both show
 
 
 def measure(source: BurstSource) -> list[Matches]:
     """Windows of the frames registered to the reference, one entry a frame, the reference first."""
     windows = spread_windows(source.shape, WINDOW_PX, WINDOWS)
-    batch = _batch(source, windows)
-    flow_px = register(batch)
-    _, correlation, _ = agreement(batch, flow_px)
+    step = max(1, IMAGES_AT_ONCE // source.count)
+    groups = [windows[first : first + step] for first in range(0, len(windows), step)]
+    flow_px, correlation, share, telling = (
+        np.concatenate(parts)
+        for parts in zip(*(_look(source, group) for group in groups), strict=True)
+    )
     centre = np.array([[(part.start + part.stop - 1) / 2 for part in pair] for pair in windows])
-    share = batch.valid.float().mean((-1, -2)).numpy()
-    telling = _contrast(batch).numpy() > 1
     found = []
     for place, k in enumerate(source.order):
         offset = np.array([source.placements[k].offset_px(*pair) for pair in windows])
@@ -38,13 +40,27 @@ def measure(source: BurstSource) -> list[Matches]:
         found.append(
             Matches(
                 centre,
-                offset - flow_px[:, place].double().numpy(),
-                np.nan_to_num(correlation[:, place].double().numpy()),
+                offset - flow_px[:, place],
+                np.nan_to_num(correlation[:, place]),
                 overlapping,
                 overlapping & telling[:, place],
             )
         )
     return found
+
+
+def _look(source: BurstSource, windows: Sequence[tuple[slice, slice]]) -> tuple[np.ndarray, ...]:
+    """Flow (P, N, 2), correlation, share of valid pixels, whether contrast tells, each (P, N)."""
+    batch = _batch(source, windows)
+    flow_px = register(batch)
+    _, correlation, _ = agreement(batch, flow_px)
+    share = batch.valid.float().mean((-1, -2))
+    return (
+        flow_px.double().numpy(),
+        correlation.double().numpy(),
+        share.numpy(),
+        _contrast(batch).numpy() > 1,
+    )
 
 
 def _batch(source: BurstSource, windows: Sequence[tuple[slice, slice]]) -> Burst:

@@ -258,6 +258,11 @@ class BurstSource:
             notes.append("No noise law was given (noise_a, noise_b).")
         return tuple(dict.fromkeys(notes))
 
+    def valid_share(self) -> float:
+        """The share of valid pixels, of all frames; in windows of them where they are large."""
+        parts = [part for index in range(self.count) for part in self._samples(index)]
+        return float(np.mean([np.mean(~np.isnan(part)) for part in parts]))
+
     def _samples(self, index: int) -> list[np.ndarray]:
         """Windows of a frame, spread over the burst; all of it where it is small."""
         return [self.raw(index, *part) for part in spread_windows(self.shape, SAMPLE_PX, SAMPLES)]
