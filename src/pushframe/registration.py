@@ -210,8 +210,9 @@ def agreement(burst: Burst, flow_px: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     batch, count = burst.frames.shape[:2]
     smooth = masked_blur(burst.frames, burst.valid, AGREEMENT_SMOOTHING_PX)
-    position = (pixel_grid(burst.shape, smooth) + flow_px[..., None, None]).flatten(0, 1)
-    reference = forward_model(flow_px, burst.shape, 1, 0).forward(smooth[:, 0])
+    apart = flow_px - flow_px[:, :1]  # the reference's own flow is zero on its own grid only
+    position = (pixel_grid(burst.shape, smooth) + apart[..., None, None]).flatten(0, 1)
+    reference = forward_model(apart, burst.shape, 1, 0).forward(smooth[:, 0])
     valid = burst.valid[:, 0].float().repeat_interleave(count, 0)
     seen = sample_at(valid, position, "bilinear").unflatten(0, (batch, count)) > 0.999
     size = torch.tensor(burst.shape, device=position.device)[:, None, None]
