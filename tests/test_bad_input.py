@@ -78,7 +78,6 @@ NPZ = {
     "colour": ({"frames": raw((3, 5, 6, 3))}, ["(N, H, W)", "(3, 5, 6, 3)"]),
     "complex": ({"frames": raw().astype(complex)}, ["frames", "complex128"]),
     "text": ({"frames": np.full((3, 2, 2), "a")}, ["frames", "numbers"]),
-    "exposure missing": ({"exposure": None}, ["exposure", "3 frames"]),
     "exposure count": ({"exposure": [1.0, 2.0]}, ["3 exposures", "got 2"]),
     "exposure zero": ({"exposure": [1.0, 0.0, 2.0]}, ["frame 1", "positive", "got 0"]),
     "exposure negative": ({"exposure": [1.0, 1.0, -2.0]}, ["frame 2", "got -2"]),
@@ -206,6 +205,11 @@ def also(content):
     return toml(EXPOSURE + content)
 
 
+def placed(name, epsg=32631, size=10.0, turn=0.0):
+    place = rasterio.transform.Affine(size, 0, 5e5, turn, -size, 5e6)
+    return put(name, FRAME, crs=f"EPSG:{epsg}", transform=place)
+
+
 def remove(*names):
     return lambda folder: [(folder / name).unlink() for name in names]
 
@@ -213,10 +217,6 @@ def remove(*names):
 FRAME = raw((20, 24), seed=9)
 TILED = {"tiled": True, "blockxsize": 16, "blockysize": 16}
 FOLDER = {
-    "no side-car": (BurstError, [remove("burst.toml")],
-                    ["exposure", "3 frames", "burst.toml", "exposure = [...]"]),
-    "no exposure": (BurstError, [toml("white_level = 3400")],
-                    ["exposure", "3 frames", "burst.toml"]),
     "exposure count": (BurstError, [toml("exposure = [1, 1]")],
                        ["3 exposures", "got 2", "burst.toml"]),
     "exposure text": (BurstError, [toml('exposure = "1 ms"')], ["exposure", "1 ms"]),
@@ -253,6 +253,13 @@ FOLDER = {
                 ["frame 1", "b.tif", "complex64"]),
     "inf": (BurstError, [put("b.tif", np.where(FRAME > 2900, np.inf, FRAME))],
             ["frame 1", "b.tif", "infinite"]),
+    "other CRS": (BurstError, [placed("a.tif"), placed("b.tif", 32632), placed("c.tif")],
+                  ["one CRS", "zone 31N", "frame 1 (b.tif)", "zone 32N"]),
+    "no CRS": (BurstError, [placed("a.tif"), placed("b.tif")], ["frame 2 (c.tif)", "no CRS"]),
+    "other pixel size": (BurstError, [placed("a.tif"), placed("b.tif"), placed("c.tif", size=20)],
+                         ["one pixel size", "10x10", "frame 2 (c.tif)", "20x20", "resampled"]),
+    "turned": (BurstError, [placed("a.tif"), placed("b.tif", turn=3), placed("c.tif")],
+               ["one pixel size", "frame 1 (b.tif)", "(10, 3)"]),
     "constant": (BurstError, [put("b.tif", FRAME * 0 + 7)], ["frame 1", "b.tif", "constant 7"]),
     "all NaN": (BurstError, [put("b.tif", FRAME * np.nan)], ["frame 1", "b.tif", "NaN"]),
     "all nodata": (BurstError, [put("b.tif", FRAME * 0 + 7, nodata=7)], ["frame 1", "b.tif"]),
@@ -331,7 +338,6 @@ def pages(*frames):
 
 
 STACK = {
-    "no side-car": (BurstError, None, lambda path: save(path, raw()), ["3 frames", "s.toml"]),
     "count": (BurstError, "exposure = [1, 1]", lambda path: save(path, raw()), ["3 exposures"]),
     "another file": (BurstError, 'frames = "t.tif"\n' + EXPOSURE, lambda path: save(path, raw()),
                      ["s.toml", "t.tif"]),

@@ -144,7 +144,7 @@ def test_an_impossible_output_is_refused_before_any_work(
     assert code == 2
     assert "coverage.png: expected a file to write, got a folder" in err
     assert (tmp_path / "evaluation.json").read_text() == "old"
-    monkeypatch.setattr("pushframe.cli.run.read_burst", work)
+    monkeypatch.setattr("pushframe.cli.run.deliver", work)
     (tmp_path / "p.tif").mkdir()
     code, err = refused(capsys, monkeypatch, "run", "b.npz", "--out", tmp_path / "p.tif")
     assert code == 2

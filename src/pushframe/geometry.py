@@ -139,3 +139,18 @@ def upscale_georef(georef: GeoRef, scale: int) -> GeoRef:
             for key, value in rpc.items()
         }
     return dataclasses.replace(georef, transform=transform, rpc=rpc)
+
+
+def crop_georef(georef: GeoRef, row: int, column: int) -> GeoRef:
+    """The georeference of a window whose first pixel is (row, column) of the image."""
+    transform, rpc = georef.transform, georef.rpc
+    if transform is not None:
+        a, b, c, d, e, f = transform
+        transform = (a, b, c + a * column + b * row, d, e, f + d * column + e * row)
+    if rpc is not None:
+        moved = {"LINE_OFF": row, "SAMP_OFF": column}
+        rpc = {
+            key: value - moved[key] if key in moved and isinstance(value, float | int) else value
+            for key, value in rpc.items()
+        }
+    return dataclasses.replace(georef, transform=transform, rpc=rpc)

@@ -61,7 +61,8 @@ def _registered(reconstruct: Callable[[Burst, Tensor, int], Posterior]) -> Calla
 
 def _solved(burst: Burst, scale: int, flow_px: Tensor | None) -> Estimate:
     solved = solve(burst, scale, flow_px)
-    share = (~solved.kept).float().mean(0).tolist()
+    there = burst.valid.any(-1).any(-1)  # a tile may lie outside some frames
+    share = ((~solved.kept & there).sum(0) / there.sum(0).clamp(min=1)).tolist()
     notes = tuple(
         f"{frame_label(k, name)} disagrees with the others and was left out"
         f"{'.' if share[k] == 1 else ' in part.'}"

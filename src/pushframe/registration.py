@@ -19,6 +19,7 @@ AGREEMENT_SMOOTHING_PX = 1.5
 FILL_SIGMA_PX = 4.0
 MIN_SIDE_PX = 8
 WELL_SEEN = 0.8  # share of its pixels that a frame must show to be compared with
+NEAR_PX = 2.0  # a jump further than this needs the images to agree, where they have holes
 
 
 def register(burst: Burst) -> Tensor:
@@ -38,6 +39,9 @@ def register(burst: Burst) -> Tensor:
     masked = moved.valid.to(start).mean((-1, -2)) < WELL_SEEN
     if bool(masked.any()):
         start = torch.where(masked[..., None], masked_match(moved), start)
+    far = (start.abs() > NEAR_PX).any(-1)
+    if bool(far.any()) and not bool(moved.valid.all()):
+        start = _believable(moved, start, far)
     shift = lucas_kanade(moved, start)
     if anchor is None:
         return shift
@@ -70,6 +74,17 @@ def _reordered(burst: Burst, order: Tensor) -> Burst:
         valid=burst.valid[entry, order],
         exposure=burst.exposure[entry, order],
     )
+
+
+def _believable(burst: Burst, start_px: Tensor, far: Tensor) -> Tensor:
+    """The translations, but none for a far frame that agrees better with the reference as it lies.
+
+    far: (B, N) bool. Of a frame that has but a strip in a tile, phase correlation sees little
+    beside the fill.
+    """
+    as_it_lies = start_px * ~far[..., None]
+    here, there = (agreement(burst, flow_px)[1] for flow_px in (as_it_lies, start_px))
+    return torch.where((there > here)[..., None], start_px, as_it_lies)
 
 
 def phase_correlation(burst: Burst, rounds: int = 3) -> Tensor:
@@ -195,8 +210,9 @@ def agreement(burst: Burst, flow_px: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     batch, count = burst.frames.shape[:2]
     smooth = masked_blur(burst.frames, burst.valid, AGREEMENT_SMOOTHING_PX)
-    position = (pixel_grid(burst.shape, smooth) + flow_px[..., None, None]).flatten(0, 1)
-    reference = forward_model(flow_px, burst.shape, 1, 0).forward(smooth[:, 0])
+    apart = flow_px - flow_px[:, :1]  # the reference's own flow is zero on its own grid only
+    position = (pixel_grid(burst.shape, smooth) + apart[..., None, None]).flatten(0, 1)
+    reference = forward_model(apart, burst.shape, 1, 0).forward(smooth[:, 0])
     valid = burst.valid[:, 0].float().repeat_interleave(count, 0)
     seen = sample_at(valid, position, "bilinear").unflatten(0, (batch, count)) > 0.999
     size = torch.tensor(burst.shape, device=position.device)[:, None, None]

@@ -10,9 +10,9 @@ import numpy as np
 import typer
 from rich.markup import escape
 
-from ..burst import Burst, GeoRef, Product
+from ..burst import GeoRef, Product
 from ..errors import BurstError, FileError
-from ..io import is_burst, read_burst, read_image, read_product
+from ..io import BurstSource, is_burst, open_burst, read_image, read_product
 from ..methods import method_names
 from ..simulate import PRESETS
 from ..version import __version__
@@ -72,7 +72,7 @@ def describe(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise FileError(f"expected a burst, a product or an image, got {path}: no such file")
     if is_burst(path):
-        return describe_burst(read_burst(path))
+        return describe_burst(open_burst(path))
     if path.suffix.lower() in (".tif", ".tiff", ".npz"):
         try:
             return describe_product(read_product(path))
@@ -107,19 +107,19 @@ def describe_image(image: np.ndarray) -> dict[str, Any]:
     }
 
 
-def describe_burst(burst: Burst) -> dict[str, Any]:
-    """What is known of a burst."""
+def describe_burst(burst: BurstSource) -> dict[str, Any]:
+    """What is known of a burst, from windows of it where it is large."""
     law = burst.noise
     return {
         "kind": "burst",
         "frames": burst.count,
         "size": f"{burst.shape[0]}x{burst.shape[1]}",
         "reference": burst.names[0],
-        "exposure": [round(value, 4) for value in burst.exposure.tolist()],
-        "white level": round(float(burst.white_level), 3),
-        "black level": round(float(burst.black_level), 3),
+        "exposure": [round(float(burst.exposure[k]), 4) for k in burst.order],
+        "white level": round(burst.white_level, 3),
+        "black level": round(burst.black_level, 3),
         "noise law": f"var = {float(law.a):g} * dn + {float(law.b):g}" if law else "unknown",
-        "valid pixels": f"{float(burst.valid.float().mean()):.2%}",
+        "valid pixels": f"{burst.valid_share():.2%}",
         "georeference": _spell(burst.georef),
         "notes": list(burst.notes),
     }

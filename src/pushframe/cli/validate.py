@@ -8,8 +8,9 @@ from pathlib import Path
 import typer
 from rich.markup import escape
 
+from ..align import align
 from ..errors import BurstError
-from ..io import read_verified
+from ..io import open_burst, read_verified
 from ..validate import Finding, examine
 from .console import JSON_OPTION, out, print_json
 
@@ -33,8 +34,14 @@ def command(
       pushframe validate frames/ --json
     """
     try:
-        read, simulated = read_verified(burst)
-        found = examine(read)
+        _, simulated = read_verified(burst)
+        aligned = align(open_burst(burst))
+        found = examine(aligned.source.read())
+        found += [
+            Finding("bad", f"{line.frame}: {line.why}; leave it out")
+            for line in aligned.table
+            if not line.used
+        ]
         if simulated is not None:
             tall, wide = simulated.truth.shape
             found.insert(1, Finding("good", f"truth of {tall}x{wide}, scale {simulated.scale}"))

@@ -11,48 +11,60 @@ import torch
 
 from ..burst import Burst, Simulated
 from ..errors import FileError, PushframeError, UsageError
-from .contents import Contents, burst_of, check_flow, check_truth, known_flow, simulated_of
+from .contents import check_flow, check_truth, known_flow, simulated_of
+from .datasets import hdr_dsp_home, hdr_dsp_sequences, is_probav, open_hdr_dsp, open_probav
 from .guard import naming
-from .npz import read_npz, write_npz
-from .sidecar import NAME, TIFF, find_sidecar
-from .tiff import read_tiff, write_folder, write_stack
+from .npz import open_npz, write_npz
+from .sidecar import NAME, TIFF, find_sidecar, has_skysat
+from .source import BurstSource, Opened
+from .tiff import open_tiff, write_folder, write_stack
+
+
+def open_burst(path: str | Path) -> BurstSource:
+    """The burst of any layout, opened but not read; see docs/files.md for the layouts."""
+    with naming(Path(path)):
+        return _open(Path(path)).source
 
 
 def read_burst(path: str | Path) -> Burst:
-    """The burst of an .npz, a folder of TIFF frames, a TIFF stack or a side-car .toml."""
+    """The burst of an .npz, a folder of frames, a TIFF stack, a side-car .toml or an .npy."""
     with naming(Path(path)):
-        return burst_of(_read(Path(path), truth=False))
+        return _open(Path(path)).source.read()
 
 
 def read_simulated(path: str | Path) -> Simulated:
     """The burst with its truth (required) and flow_px (where given), of the same files."""
     with naming(Path(path)):
-        return simulated_of(_read(Path(path), truth=True))
+        return simulated_of(_open(Path(path)))
 
 
 def read_verified(path: str | Path) -> tuple[Burst, Simulated | None]:
     """The burst, and what goes with it where it has a truth; truth and flows are checked."""
     with naming(Path(path)):
-        contents = _read(Path(path), truth=True)
-        if contents.truth is not None:
-            simulated = simulated_of(contents)
+        opened = _open(Path(path))
+        if opened.verified().truth is not None:
+            simulated = simulated_of(opened)
             return simulated.burst, simulated
-        burst = burst_of(contents)
-        known_flow(contents, burst)
+        burst = opened.source.read()
+        known_flow(opened, burst)
         return burst, None
 
 
-def _read(path: Path, truth: bool) -> Contents:
-    """The contents of a burst in any layout."""
+def _open(path: Path) -> Opened:
+    """A burst in any layout."""
     suffix = path.suffix.lower()
     if not path.exists():
         raise FileError(f"{path}: expected a burst, got nothing there: correct the path")
+    if is_probav(path):
+        return Opened(open_probav(path))
+    if hdr_dsp_home(path) is not None:
+        return Opened(open_hdr_dsp(path))
     if path.is_dir() or suffix in (*TIFF, ".toml"):
-        return read_tiff(path, truth)
+        return open_tiff(path)
     if suffix == ".npz":
-        return read_npz(path, truth)
+        return open_npz(path)
     raise UsageError(
-        f"{path}: expected an .npz, a .tif, a .toml or a folder of TIFF frames, got '{suffix}': "
+        f"{path}: expected an .npz, a .tif, a .toml or a folder of frames, got '{suffix}': "
         "convert the burst to one of them"
     )
 
@@ -94,8 +106,10 @@ def is_burst(path: str | Path) -> bool:
     """Whether a path is a burst rather than an image, by names alone: no pixel is read."""
     path = Path(path)
     suffix = path.suffix.lower()
+    if is_probav(path) or (path.is_file() and hdr_dsp_home(path) is not None):
+        return True
     if path.is_dir():
-        return (path / NAME).is_file()
+        return (path / NAME).is_file() or has_skysat(path)
     if not path.is_file():
         return False
     if suffix == ".npz":
@@ -110,3 +124,24 @@ def is_burst(path: str | Path) -> bool:
         except PushframeError:  # a broken side-car beside it: reading will say what is wrong
             return path.with_suffix(".toml").is_file()
     return suffix == ".toml"
+
+
+def list_bursts(path: str | Path) -> list[Path]:
+    """The bursts behind one path: itself, the sequences of an HDR-DSP folder, or those inside it.
+
+    No pixel is read. Empty where there is none.
+    """
+    path = Path(path)
+    if is_burst(path) or not path.is_dir():
+        return [path] if path.exists() else []
+    if hdr_dsp_home(path) is not None:
+        return hdr_dsp_sequences(path)
+    found = [entry for entry in sorted(path.iterdir()) if is_burst(entry)]
+    stems = {entry.with_suffix("") for entry in found if entry.suffix.lower() in TIFF}
+    inside = [
+        entry
+        for entry in found
+        if not (entry.suffix.lower() == ".toml" and entry.with_suffix("") in stems)
+    ]
+    frames = any(entry.suffix.lower() in TIFF for entry in path.iterdir())
+    return inside or ([path] if frames else [])

@@ -9,6 +9,8 @@ from typing import Any
 from ..burst import GeoRef
 from ..errors import BurstError
 
+PIXEL_TOLERANCE = 0.02  # of a pixel's size: a pixel and a half over a tile
+
 
 def georef_of(source: Any) -> GeoRef | None:
     """The georeference of an open rasterio dataset: CRS, transform and RPC; None without any.
@@ -48,14 +50,56 @@ def profile_of(georef: GeoRef | None) -> dict[str, Any]:
     if georef.transform is not None:
         profile["transform"] = Affine(*georef.transform)
     if georef.rpc is not None:
-        strings = {
-            key: " ".join(repr(float(number)) for number in value)
-            if isinstance(value, tuple | list)
-            else repr(float(value))
-            for key, value in georef.rpc.items()
-        }
-        profile["rpcs"] = RPC.from_gdal(strings)
+        profile["rpcs"] = RPC.from_gdal(rpc_strings(georef.rpc))
     return profile
+
+
+def rpc_strings(rpc: Mapping[str, float | tuple[float, ...]]) -> dict[str, str]:
+    """RPC as GDAL's strings, the inverse of reading them; every digit is kept."""
+    return {
+        key: " ".join(repr(float(number)) for number in value)
+        if isinstance(value, tuple | list)
+        else repr(float(value))
+        for key, value in rpc.items()
+    }
+
+
+def same_crs(one: GeoRef | None, other: GeoRef | None) -> bool:
+    """Whether two images lie in one projection; with none of both they do."""
+    first, second = (None if georef is None else georef.crs for georef in (one, other))
+    if first is None or second is None or first == second:
+        return first == second
+    from rasterio.crs import CRS
+
+    return bool(CRS.from_wkt(first) == CRS.from_wkt(second))
+
+
+def same_pixel(one: GeoRef | None, other: GeoRef | None) -> bool:
+    """Whether two images have pixels of one size and direction, within `PIXEL_TOLERANCE`."""
+    first, second = (None if georef is None else georef.transform for georef in (one, other))
+    if first is None or second is None:
+        return (first is None) == (second is None)
+    axes = [[transform[k] for k in (0, 1, 3, 4)] for transform in (first, second)]
+    largest = max(map(abs, axes[0]))
+    return all(abs(a - b) <= PIXEL_TOLERANCE * largest for a, b in zip(*axes, strict=True))
+
+
+def crs_name(georef: GeoRef | None) -> str:
+    """The name of a CRS, for people."""
+    if georef is None or georef.crs is None:
+        return "no CRS"
+    words = georef.crs.split('"')
+    return words[1] if len(words) > 1 else georef.crs[:60]
+
+
+def pixel_size(georef: GeoRef | None) -> str:
+    """The vectors of a pixel in units of the CRS, for people."""
+    if georef is None or georef.transform is None:
+        return "no transform"
+    a, b, _, d, e, _ = georef.transform
+    if b == d == 0:
+        return f"{abs(a):g}x{abs(e):g}"
+    return f"({a:g}, {d:g})x({b:g}, {e:g})"
 
 
 def georef_to_json(georef: GeoRef) -> str:

@@ -9,10 +9,11 @@ import numpy as np
 
 from ..checks import require
 from ..errors import BurstError, FileError, MissingPackageError, UsageError
-from .contents import numbers, to_float32
+from .contents import numbers
+from .frames import to_float32
 from .guard import decoding, naming, need_file
 from .npz import load_npy
-from .raster import read_layers
+from .raster import open_layers
 from .sidecar import TIFF
 
 GDAL_NODATA_TAG = 42113
@@ -61,7 +62,7 @@ def _check_image(image: np.ndarray) -> None:
 def _raster(path: Path, suffix: str) -> np.ndarray:
     """The single band of a TIFF or PNG; without rasterio TIFF is read by tifffile."""
     try:
-        layers = read_layers(path, driver="PNG" if suffix == ".png" else "GTiff")
+        layers = open_layers(path, driver="PNG" if suffix == ".png" else "GTiff")
     except MissingPackageError:
         if suffix == ".png":
             raise
@@ -69,7 +70,7 @@ def _raster(path: Path, suffix: str) -> np.ndarray:
     if len(layers) != 1:
         word = layers[0].name.split()[-2]
         raise BurstError(f"expected one band, got {len(layers)} {word}s: extract the one to use")
-    return layers[0].pixels
+    return layers[0].read()
 
 
 def _tifffile_pixels(path: Path) -> np.ndarray:

@@ -13,11 +13,14 @@ from ..burst import Burst
 from ..checks import require
 from ..errors import FileError
 from .atomic import atomic_path
-from .contents import KEYS, SCALARS, Contents, check_keys, exposures, number, numbers, to_float32
+from .contents import KEYS, SCALARS, check_keys, exposures, number, numbers
+from .frames import ArrayFrame, to_float32
 from .georef import georef_from_json, georef_to_json
 from .guard import decoding, need_file
+from .source import BurstSource, Opened, Verified
 
 NPZ_KEYS = (*KEYS, "georef")
+TRUTH_KEYS = ("truth", "flow_px")
 
 
 def load_npz(
@@ -54,9 +57,9 @@ def load_npy(path: Path) -> np.ndarray:
         return np.lib.format.read_array(stream, allow_pickle=False)
 
 
-def read_npz(path: Path, truth: bool) -> Contents:
-    """The contents of a burst .npz; truth and flows are left unread unless `truth`."""
-    table = load_npz(path, "a burst", NPZ_KEYS, () if truth else ("truth", "flow_px"))
+def open_npz(path: Path) -> Opened:
+    """The burst of an .npz, its arrays in memory; truth and flows are read when asked for."""
+    table = load_npz(path, "a burst", NPZ_KEYS, skip=TRUTH_KEYS)
     require("frames" in table, "the key `frames`", sorted(table), "save frames (N, H, W) in it")
     frames = to_float32(numbers("frames", table["frames"]))
     require(
@@ -66,20 +69,24 @@ def read_npz(path: Path, truth: bool) -> Contents:
         "stack single-band frames of one size",
     )
     count = len(frames)
-    return Contents(
-        frames=frames,
-        names=tuple(f"frame {index}" for index in range(count)),
-        exposure=exposures(
-            table.get("exposure"), count, "save exposure = [...] in it, one for each frame"
-        ),
+    georef = georef_from_json(str(table["georef"])) if "georef" in table else None
+    masks = _valid(table["valid"], frames.shape) if "valid" in table else ()
+    source = BurstSource(
+        frames=tuple(ArrayFrame(frame, f"frame {k}", georef) for k, frame in enumerate(frames)),
+        stated_exposure=exposures(table.get("exposure"), count),
         scalars={key: number(key, table[key]) for key in SCALARS if key in table},
-        valid=_valid(table["valid"], frames.shape) if "valid" in table else None,
+        masks=tuple(ArrayFrame(mask, f"mask {k}") for k, mask in enumerate(masks)),
         reference=int(number("reference", table.get("reference", 0), kinds="ui")),
-        georef=georef_from_json(str(table["georef"])) if "georef" in table else None,
-        notes=tuple(map(str, np.atleast_1d(table.get("notes", ())))),
-        truth=numbers("truth", table["truth"]) if "truth" in table else None,
-        flow_px=numbers("flow_px", table["flow_px"]) if "flow_px" in table else None,
+        said=tuple(map(str, np.atleast_1d(table.get("notes", ())))),
     )
+    return Opened(source, lambda: _verified(path))
+
+
+def _verified(path: Path) -> Verified:
+    """Truth and flows of an .npz."""
+    others = tuple(key for key in NPZ_KEYS if key not in TRUTH_KEYS)
+    table = load_npz(path, "a burst", NPZ_KEYS, skip=others)
+    return Verified(**{key: numbers(key, table[key]) for key in TRUTH_KEYS if key in table})
 
 
 def _valid(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

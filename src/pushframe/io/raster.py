@@ -6,7 +6,6 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,11 +14,14 @@ import numpy as np
 
 from ..burst import GeoRef
 from ..checks import frame_label
-from ..errors import BurstError, MissingPackageError
-from .contents import to_float32
+from ..errors import BurstError, FileError, MissingPackageError
+from .frames import ALL, to_float32
 from .georef import georef_of, profile_of
 from .guard import decoding, encoding, need_file
 
+WHAT = {"GTiff": "a TIFF image", "PNG": "a PNG image"}
+REAL = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16",
+        "float32", "float64")  # fmt: skip
 TIFF_STACK = {
     "driver": "GTiff",
     "compress": "deflate",
@@ -27,16 +29,6 @@ TIFF_STACK = {
     "interleave": "band",
     "photometric": "minisblack",
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Layer:
-    """One band or page: pixels (H, W) float32, NaN where invalid, and how it was stored."""
-
-    pixels: np.ndarray
-    dtype: str
-    name: str
-    georef: GeoRef | None
 
 
 @contextmanager
@@ -55,62 +47,111 @@ def gdal() -> Iterator[ModuleType]:
         yield rasterio
 
 
-def read_layers(path: Path, frame: int | None = None, driver: str = "GTiff") -> list[Layer]:
-    """All pages of a multi-page file, else all bands, fully read; `frame` is for messages."""
+class RasterFrame:
+    """One band of a raster file, or one page; opened once and read window by window.
+
+    dataset: what GDAL opens; where: how messages name it; name: how the user does.
+    """
+
+    def __init__(self, dataset: str, band: int, where: str, name: str, driver: str) -> None:
+        self._dataset, self._band, self._where, self._driver = dataset, band, where, driver
+        self._source: Any = None
+        self.name = name
+        with self._open() as source:
+            self.shape = (source.height, source.width)
+            self.dtype: str = source.dtypes[band - 1]
+            self.georef = georef_of(source)
+            self.metadata = dict(source.tags()) | source.tags(ns="EXIF")
+            if self.dtype not in REAL:
+                raise BurstError(
+                    f"{where}: expected real pixels, got {self.dtype}: export one real band"
+                )
+
+    def read(self, rows: slice = ALL, columns: slice = ALL) -> np.ndarray:
+        """The window as float32, NaN at nodata and where the internal mask says so, (h, w)."""
+        from rasterio.enums import MaskFlags
+
+        height, width = self.shape
+        window = tuple(part.indices(size)[:2] for part, size in ((rows, height), (columns, width)))
+        with self._open() as source:
+            pixels = to_float32(source.read(self._band, window=window))
+            flags = source.mask_flag_enums[self._band - 1]
+            # GDAL takes the fourth byte band of any file for alpha; in a burst it is a frame.
+            if MaskFlags.all_valid not in flags and MaskFlags.alpha not in flags:
+                pixels[source.read_masks(self._band, window=window) == 0] = np.nan
+            return pixels
+
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
+        """The open dataset; it stays open, so that GDAL's cache of blocks outlives a window."""
+        with gdal() as rasterio, decoding(self._where, WHAT[self._driver]):
+            if self._source is None:
+                self._source = rasterio.open(self._dataset, driver=self._driver)
+            yield self._source
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the open file, which another process cannot use."""
+        return {**self.__dict__, "_source": None}
+
+
+def open_layers(path: Path, frame: int | None = None, driver: str = "GTiff") -> list[RasterFrame]:
+    """All pages of a multi-page file, else all bands; `frame` is for messages."""
     where = str(path) if frame is None else frame_label(frame, str(path))
-    what = "a PNG image" if driver == "PNG" else "a TIFF image"
     need_file(path, where)
     with gdal() as rasterio:
-        with decoding(where, what), rasterio.open(path, driver=driver) as source:
-            pages = list(source.subdatasets)
-            if not pages:
-                return [_read_band(source, path, band, frame, what) for band in source.indexes]
+        with decoding(where, WHAT[driver]), rasterio.open(path, driver=driver) as source:
+            pages, bands = list(source.subdatasets), source.count
+            if driver == "GTiff":
+                _check_whole(source, path, where)
+        if pages:
+            return [_page(rasterio, page, path, k, driver) for k, page in enumerate(pages, start=1)]
+        if bands == 1:
+            return [RasterFrame(str(path), 1, where, path.name, driver)]
         return [
-            _read_page(rasterio, page, path, number, what)
-            for number, page in enumerate(pages, start=1)
+            RasterFrame(
+                str(path),
+                band,
+                frame_label(band - 1, f"{path} band {band}") if frame is None else where,
+                f"{path.name} band {band}",
+                driver,
+            )
+            for band in range(1, bands + 1)
         ]
 
 
-def _read_band(source: Any, path: Path, band: int, frame: int | None, what: str) -> Layer:
-    """Band `band` (from 1) of an open dataset; a lone band goes by the name of its file."""
-    label = path.name if source.count == 1 else f"{path.name} band {band}"
-    if frame is not None:
-        where = frame_label(frame, str(path))
-    elif source.count == 1:
-        where = str(path)
-    else:
-        where = frame_label(band - 1, f"{path} band {band}")
-    with decoding(where, what):
-        return Layer(
-            _pixels(source, band, where), source.dtypes[band - 1], label, georef_of(source)
-        )
-
-
-def _read_page(rasterio: Any, page: str, path: Path, number: int, what: str) -> Layer:
+def _page(rasterio: Any, page: str, path: Path, number: int, driver: str) -> RasterFrame:
     """Page `number` (from 1) of a multi-page file, which must be single-band."""
-    label = f"{path.name} page {number}"
     where = frame_label(number - 1, f"{path} page {number}")
-    with decoding(where, what), rasterio.open(page, driver="GTiff") as source:
+    with decoding(where, WHAT[driver]), rasterio.open(page, driver=driver) as source:
         if source.count != 1:
             raise BurstError(
                 f"{where}: expected one band, got {source.count}: extract the band to use"
             )
-        return Layer(_pixels(source, 1, where), source.dtypes[0], label, georef_of(source))
+        _check_whole(source, path, where)
+    return RasterFrame(page, 1, where, f"{path.name} page {number}", driver)
 
 
-def _pixels(source: Any, band: int, where: str) -> np.ndarray:
-    """A band as float32, NaN at nodata and where the internal mask says so, (H, W)."""
-    from rasterio.enums import MaskFlags
+def _check_whole(source: Any, path: Path, where: str) -> None:
+    """FileError where blocks of a TIFF lie beyond the end of its file.
 
-    raw = source.read(band)
-    if raw.dtype.kind not in "uif":
-        raise BurstError(f"{where}: expected real pixels, got {raw.dtype}: export one real band")
-    pixels = to_float32(raw)
-    flags = source.mask_flag_enums[band - 1]
-    # GDAL takes the fourth byte band of any file for alpha; in a burst it is a frame.
-    if MaskFlags.all_valid not in flags and MaskFlags.alpha not in flags:
-        pixels[source.read_masks(band) == 0] = np.nan
-    return pixels
+    A copy that was cut off is told at once, not hours later when its last tile is read.
+    """
+    size = path.stat().st_size
+    for band in source.indexes:
+        rows, columns = source.block_shapes[band - 1]
+        last = (-(-source.height // rows) - 1, -(-source.width // columns) - 1)
+        for down, right in {(0, 0), (last[0], 0), (0, last[1]), last}:
+            start, length = (
+                source.get_tag_item(f"BLOCK_{what}_{right}_{down}", dm="TIFF", bidx=band)
+                for what in ("OFFSET", "SIZE")
+            )
+            end = int(start or 0) + int(length or 0)
+            if end > size:
+                label = where if source.count == 1 else frame_label(band - 1, f"{path} band {band}")
+                raise FileError(
+                    f"{label}: expected a TIFF image of {end} bytes or more, got {size}: "
+                    "the file is truncated; copy it again"
+                )
 
 
 @contextmanager

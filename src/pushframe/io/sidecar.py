@@ -18,6 +18,7 @@ from .guard import decoding, naming, need_file
 
 NAME = "burst.toml"
 TIFF = (".tif", ".tiff")
+SKYSAT = r"^\d{8}_\d{6}_ss\w+d[123]_\d{4}_basic_l1a_panchromatic_dn\.tiff?$"
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,23 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _tiffs(folder: Path, table: Mapping[str, Any]) -> list[str]:
-    """The TIFFs of a folder in natural order, less those that are truth or masks."""
+    """The TIFFs of a folder in natural order, less those that are truth or masks.
+
+    Beside SkySat's L1A frames, what else a delivery holds is no frame.
+    """
     valid = table.get("valid", [])
     other = [table.get("truth"), *(valid if isinstance(valid, list) else [valid])]
     other = [os.path.normpath(name) for name in other if isinstance(name, str)]
-    names = (entry.name for entry in folder.iterdir() if entry.suffix.lower() in TIFF)
+    names = [entry.name for entry in folder.iterdir() if entry.suffix.lower() in TIFF]
+    names = [name for name in names if re.search(SKYSAT, name)] or names
     return sorted(
         (name for name in names if name not in other and not name.startswith(".")), key=natural
     )
+
+
+def has_skysat(folder: Path) -> bool:
+    """Whether a folder holds SkySat L1A frames, told by their names."""
+    return any(re.search(SKYSAT, entry.name) for entry in folder.iterdir())
 
 
 def natural(name: str) -> tuple[list[tuple[int, int | str]], str]:

@@ -14,49 +14,60 @@ from ..checks import frame_label, require
 from ..errors import BurstError
 from ..geometry import upscale_georef
 from .atomic import atomic_folder, atomic_path
-from .contents import SCALARS, Contents, exposures, number, numbers
+from .contents import SCALARS, exposures, number, numbers
+from .exposure import stated_exposure
+from .georef import crs_name, pixel_size, same_crs, same_pixel
 from .guard import naming
 from .npz import burst_fields, load_npy
-from .raster import Layer, read_layers, write_layers
+from .raster import RasterFrame, open_layers, write_layers
 from .sidecar import NAME, Sidecar, find_sidecar, sidecar_text, strings
+from .source import BurstSource, Opened, Verified
 
 OWN_FILES = (NAME, "frame_*.tif", "truth.tif", "flow_px.npy")
 
 
-def read_tiff(path: Path, truth: bool) -> Contents:
-    """The contents of a burst in TIFF; truth and flows are left unread unless `truth`."""
+def open_tiff(path: Path) -> Opened:
+    """The burst of TIFF files; truth and flows are read when asked for."""
     side = find_sidecar(path)
     table = side.table
-    do = f"write {side.home.name} with exposure = [...], one for each frame"
     with naming(side.home if table else path, within=side.home.parent):
         if side.stack is None:
-            # before the pixels: a folder without side-car should fail at once
-            exposure = exposures(table.get("exposure"), len(side.frames), do)
-            layers = [_single(side.file(name), i) for i, name in enumerate(side.frames)]
+            frames = [_single(side.file(name), i) for i, name in enumerate(side.frames)]
             names = side.frames
         else:
-            layers = read_layers(side.file(side.stack))
-            exposure = exposures(table.get("exposure"), len(layers), do)
-            names = tuple(layer.name for layer in layers)
-        _check_alike(layers, names)
-        reference = _reference(table.get("reference", 0), names)
-        return Contents(
-            frames=np.stack([layer.pixels for layer in layers]),
-            names=names,
-            exposure=exposure,
+            frames = open_layers(side.file(side.stack))
+            names = tuple(frame.name for frame in frames)
+        for frame, name in zip(frames, names, strict=True):
+            frame.name = name
+        _check_alike(frames)
+        exposure, said = exposures(table.get("exposure"), len(frames)), []
+        if exposure is None:
+            found = stated_exposure(side.home.parent, frames)
+            if found is not None:
+                exposure, said = found[0], [found[1]]
+        source = BurstSource(
+            frames=tuple(frames),
+            stated_exposure=exposure,
             scalars={key: number(key, table[key]) for key in SCALARS if key in table},
-            valid=_masks(side, layers) if "valid" in table else None,
-            reference=reference,
-            georef=layers[reference].georef if 0 <= reference < len(layers) else None,
-            notes=tuple(strings("notes", table.get("notes", []))),
-            truth=_truth(side) if truth and "truth" in table else None,
-            flow_px=_flow(side) if truth and "flow_px" in table else None,
+            masks=_masks(side, frames) if "valid" in table else (),
+            reference=_reference(table.get("reference", 0), names),
+            said=(*strings("notes", table.get("notes", [])), *said),
+        )
+        return Opened(source, lambda: _verified(side))
+
+
+def _verified(side: Sidecar) -> Verified:
+    """Truth and flows, where the side-car names them."""
+    with naming(side.home, within=side.home.parent):
+        return Verified(
+            _truth(side) if "truth" in side.table else None,
+            _flow(side) if "flow_px" in side.table else None,
         )
 
 
-def _single(path: Path, frame: int | None) -> Layer:
+def _single(path: Path, frame: int | None) -> RasterFrame:
     """The only band of a file; BurstError where there are more."""
-    layers = read_layers(path, frame)
+    layers = open_layers(path, frame)
     if len(layers) != 1:
         where = str(path) if frame is None else frame_label(frame, str(path))
         raise BurstError(
@@ -66,25 +77,39 @@ def _single(path: Path, frame: int | None) -> Layer:
     return layers[0]
 
 
-def _check_alike(layers: Sequence[Layer], names: Sequence[str]) -> None:
-    """All frames have the size and the dtype of the first."""
-    first = layers[0]
-    for index, layer in enumerate(layers):
-        for what, here, there in (
-            ("size", _size(first.pixels), _size(layer.pixels)),
-            ("dtype", first.dtype, layer.dtype),
+def _check_alike(frames: Sequence[RasterFrame]) -> None:
+    """All frames have the size, the dtype, the CRS and the pixel size of the first."""
+    first = frames[0]
+    for index, frame in enumerate(frames):
+        for what, same, here, there, do in (
+            ("size", first.shape == frame.shape, _size(first), _size(frame), "crop them alike"),
+            ("dtype", first.dtype == frame.dtype, first.dtype, frame.dtype, "convert them alike"),
+            (
+                "CRS",
+                same_crs(first.georef, frame.georef),
+                crs_name(first.georef),
+                crs_name(frame.georef),
+                "give frames as they were taken, in one projection",
+            ),
+            (
+                "pixel size",
+                same_pixel(first.georef, frame.georef),
+                pixel_size(first.georef),
+                pixel_size(frame.georef),
+                "leave this frame out; frames are never resampled",
+            ),
         ):
             require(
-                here == there,
+                same,
                 f"frames of one {what}",
-                f"{here} in {frame_label(0, names[0])} and "
-                f"{there} in {frame_label(index, names[index])}",
-                "crop or convert them alike",
+                f"{here} in {frame_label(0, first.name)} and "
+                f"{there} in {frame_label(index, frame.name)}",
+                do,
             )
 
 
-def _size(pixels: np.ndarray) -> str:
-    return "x".join(map(str, pixels.shape))
+def _size(frame: RasterFrame) -> str:
+    return "x".join(map(str, frame.shape))
 
 
 def _reference(value: Any, names: Sequence[str]) -> int:
@@ -100,11 +125,11 @@ def _reference(value: Any, names: Sequence[str]) -> int:
     return int(number("reference", value, kinds="ui"))
 
 
-def _masks(side: Sidecar, frames: Sequence[Layer]) -> np.ndarray:
-    """The masks (N, H, W), non-zero where valid: one file for all frames, or one a frame."""
+def _masks(side: Sidecar, frames: Sequence[RasterFrame]) -> tuple[RasterFrame, ...]:
+    """The masks, a frame each, non-zero where valid: one file for all frames, or one a frame."""
     value, count = side.table["valid"], len(frames)
     if isinstance(value, str):
-        masks = read_layers(side.file(value))
+        masks = open_layers(side.file(value))
     else:
         files = [side.file(name) for name in strings("valid", value)]
         masks = [_single(path, None) for path in files]
@@ -116,20 +141,19 @@ def _masks(side: Sidecar, frames: Sequence[Layer]) -> np.ndarray:
     )
     for mask in masks:
         require(
-            mask.pixels.shape == frames[0].pixels.shape,
-            f"a mask of the size of the frames, {_size(frames[0].pixels)}",
-            f"{_size(mask.pixels)} in {mask.name}",
+            mask.shape == frames[0].shape,
+            f"a mask of the size of the frames, {_size(frames[0])}",
+            f"{_size(mask)} in {mask.name}",
             "crop the mask like the frames",
         )
-    stack = np.stack([(mask.pixels != 0) & ~np.isnan(mask.pixels) for mask in masks])
-    return np.ascontiguousarray(np.broadcast_to(stack, (count, *stack.shape[1:])))
+    return tuple(masks) if len(masks) == count else tuple(masks) * count
 
 
 def _truth(side: Sidecar) -> np.ndarray:
     """The truth in DN, from the file that the side-car names."""
     name = side.table["truth"]
     require(isinstance(name, str), "truth as the name of a TIFF", repr(name)[:60], "name it")
-    return _single(side.file(name), None).pixels
+    return _single(side.file(name), None).read()
 
 
 def _flow(side: Sidecar) -> np.ndarray:

@@ -68,7 +68,7 @@ class Network(nn.Module):
         raise NotImplementedError
 
     def prepare(self, burst: Burst, motion: Motion) -> Any:
-        """What depends on no weight, once for all that is done with a batch; it has `part(rows)`."""
+        """What depends on no weight, for all that is done with a batch; it has `part(rows)`."""
         return Given(burst, motion)
 
     def conclude(self, given: Any) -> Posterior:

@@ -102,12 +102,12 @@ class _Accept(torch.autograd.Function):
     """`M^-1 P m`; the transpose is `P M^-1`."""
 
     @staticmethod
-    def forward(ctx: Any, canvas: Tensor, gate: Gate) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, canvas: Tensor, gate: Gate) -> Tensor:
         ctx.gate = gate
         return gate.solve(gate.weigh(canvas))
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
         return ctx.gate.weigh(ctx.gate.solve(slope)), None
 
 

@@ -76,9 +76,7 @@ class Book:
             loss=mean,
             gradient_norm=float(norm),
             learning_rate=self.state.optimiser.param_groups[0]["lr"],
-            samples_per_s=steps
-            * (self.config.data.batch // self.config.data.parts)
-            / (now - self.since),
+            samples_per_s=steps * data.batch / data.parts / (now - self.since),
             minutes=progress.seconds / 60,
         )
         self.since = now

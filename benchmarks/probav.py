@@ -1,0 +1,130 @@
+"""The solver on real bursts with a measured truth: PROBA-V at scale 3, scored as the challenge.
+
+    python benchmarks/probav.py ../shared/data/probav --out benchmarks/results/probav.json
+
+The score is the challenge's cPSNR: clear pixels of HR.png alone, the mean difference removed, the
+best of all shifts within 3 px, peak 65535. `bicubic` is the clearest frame, interpolated;
+`bicubic_mean` the challenge's own baseline, the mean of the interpolated clearest frames. The truth
+was taken by another camera on another day, so that much of what remains is not resolution.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from solver import commit
+
+from pushframe.align import align
+from pushframe.baselines import bicubic
+from pushframe.infer import super_resolve
+from pushframe.io import open_burst, read_image, write_product
+from pushframe.io.datasets import is_probav
+from pushframe.io.raster import open_layers
+from pushframe.noise_law import with_noise_law
+
+SCALE = 3
+BORDER_HPX = 3
+PEAK_DN = 65535.0
+
+
+def cpsnr(image: np.ndarray, truth: np.ndarray, clear: np.ndarray) -> tuple[float, float]:
+    """The best PSNR within 3 px of shift, less the mean difference; and the share scored.
+
+    image, truth: (384, 384) DN; clear: bool. Pixels of the image that are NaN are not scored.
+    """
+    reach = 2 * BORDER_HPX + 1
+    rows, columns = (size - 2 * BORDER_HPX for size in truth.shape)
+    inner = image[BORDER_HPX : BORDER_HPX + rows, BORDER_HPX : BORDER_HPX + columns]
+    best, share = -np.inf, 0.0
+    for down in range(reach):
+        for right in range(reach):
+            place = slice(down, down + rows), slice(right, right + columns)
+            seen = clear[place] & np.isfinite(inner)
+            off = (truth[place] - inner)[seen] / PEAK_DN
+            score = float(-10 * np.log10(np.mean((off - off.mean()) ** 2)))
+            if score > best:
+                best, share = score, float(seen.sum() / clear[place].sum())
+    return best, share
+
+
+def bicubic_mean(scene: Path) -> np.ndarray:
+    """The mean of the interpolated frames that are as clear as the clearest, DN."""
+    burst = open_burst(scene).read()
+    clear = burst.valid.float().mean((-1, -2))
+    best = [k for k in range(burst.count) if clear[k] == clear.max()]
+    images = []
+    for k in best:
+        alone = burst.select([k])
+        image = bicubic(alone.batched(), SCALE).mean[0] * alone.gain[0] + alone.black_level
+        images.append(image.numpy())
+    return np.nanmean(np.stack(images), 0)
+
+
+def score_scene(scene: Path, methods: list[str], keep: Path | None) -> dict[str, Any]:
+    """The scores of one scene."""
+    truth, clear = read_image(scene / "HR.png"), _mask(scene / "SM.png")
+    row: dict[str, Any] = {"scene": f"{scene.parent.name}/{scene.name}", "clear": clear.mean()}
+    row["bicubic_mean"] = cpsnr(bicubic_mean(scene), truth, clear)[0]
+    aligned = align(open_burst(scene))
+    burst = with_noise_law(aligned.source.read(), SCALE)
+    row |= {"frames": len(aligned.table), "used": burst.count, "reference": burst.names[0]}
+    row |= {"noise_a": float(burst.noise.a), "noise_b": float(burst.noise.b)}
+    for method in methods:
+        begin = time.perf_counter()
+        product = super_resolve(burst, SCALE, method)
+        row[f"{method}_s"] = round(time.perf_counter() - begin, 2)
+        row[method], row[f"{method}_scored"] = cpsnr(product.mean, truth, clear)
+        if keep is not None:
+            write_product(product, keep / f"{scene.parent.name}_{scene.name}_{method}.npz")
+    return row
+
+
+def _mask(path: Path) -> np.ndarray:
+    """Where SM.png is clear; it may be so everywhere, which is no image."""
+    return open_layers(path, driver="PNG")[0].read() > 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="scenes, in folders of RED and NIR")
+    parser.add_argument("--methods", nargs="+", default=["bicubic", "solver"])
+    parser.add_argument("--every", type=int, default=1, help="only every so many-th scene")
+    parser.add_argument("--keep", type=Path, help="a folder for the products")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+
+    scenes = sorted(path for path in options.folder.glob("*/*") if is_probav(path))
+    rows = []
+    for scene in scenes[:: options.every]:
+        rows.append(score_scene(scene, options.methods, options.keep))
+        shown = {key: value for key, value in rows[-1].items() if not key.endswith("_scored")}
+        print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}"
+                        for k, v in shown.items()), flush=True)  # fmt: skip
+    names = ["bicubic_mean", *options.methods]
+    mean = {name: float(np.mean([row[name] for row in rows])) for name in names}
+    wins = sum(row["solver"] > row["bicubic_mean"] for row in rows) if "solver" in names else None
+    print({name: round(value, 2) for name, value in mean.items()}, "solver ahead in", wins)
+    result = {
+        "benchmark": "probav",
+        "unit": "cPSNR, dB",
+        "device": platform.machine(),
+        "torch": torch.__version__,
+        "commit": commit(),
+        "mean": mean,
+        "solver_ahead_of_bicubic_mean": wins,
+        "rows": rows,
+    }
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
