@@ -23,8 +23,8 @@ class Registration:
 
     offset_px: (dy, dx) from the reference's centre to the same ground in the frame, low-res px;
     predicted_px: the same by georeference, None without one. residual_px: what a window
-    disagrees with it about, median. correlation: their median. windows: those that agree, of those that
-    could tell. why: the reason why a frame was left out, or how else it was placed.
+    disagrees with it about, and correlation: both the windows' median. windows: those that agree,
+    of those that could tell. why: the reason why a frame was left out, or how else it was placed.
     """
 
     frame: str
@@ -101,7 +101,7 @@ def _consensus(centre: np.ndarray, moved: np.ndarray, good: np.ndarray) -> np.nd
 def _fit(
     centre: np.ndarray, moved: np.ndarray, pivot: tuple[float, float]
 ) -> tuple[Placement, float]:
-    """The affine placement of windows that agree, a translation where they are few; median residual."""
+    """The affine placement of windows that agree, a translation if they are few; its residual."""
     if len(moved) == 0:
         return Placement(), math.inf
     spread = all(len(np.unique(centre[:, axis])) >= 3 for axis in (0, 1))

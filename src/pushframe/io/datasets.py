@@ -27,10 +27,9 @@ def is_probav(path: Path) -> bool:
 
 
 def open_probav(path: Path) -> BurstSource:
-    """A PROBA-V scene: LRkkk.png, clear where QMkkk.png is not zero.
+    """A PROBA-V scene: LRkkk.png, clear where QMkkk.png is not zero; equal exposures.
 
-    The camera's exposures are equal, but the days' light is not: brightness is estimated. The
-    reference is the clearest frame. HR.png and SM.png are not looked at.
+    The reference is the clearest frame. HR.png and SM.png are not looked at.
     """
     frames = [_png(file, index) for index, file in enumerate(_sorted(path, PROBAV_FRAMES))]
     files = [path / frame.name.replace("LR", "QM") for frame in frames]
@@ -47,7 +46,7 @@ def open_probav(path: Path) -> BurstSource:
     share = clear[reference] / np.prod(frames[0].shape)
     return BurstSource(
         frames=tuple(frames),
-        stated_exposure=None,
+        stated_exposure=np.ones(len(frames)),
         masks=tuple(masks),
         reference=reference,
         said=(
