@@ -11,7 +11,7 @@ from conftest import sources
 
 from pushframe import Burst, GeoRef, super_resolve
 from pushframe.errors import UsageError
-from pushframe.infer import tile_corners
+from pushframe.seams import tile_corners
 from pushframe.simulate import PRESETS, simulate_one
 
 
@@ -59,7 +59,7 @@ def test_tiles_leave_no_seams(monkeypatch: pytest.MonkeyPatch) -> None:
     made = one(100, frames=10)
     whole = super_resolve(made.burst)
     for name, value in (("LARGEST_TILE_PX", 64), ("TILE_PX", 64), ("OVERLAP_PX", 16)):
-        monkeypatch.setattr(f"pushframe.infer.{name}", value)
+        monkeypatch.setattr(f"pushframe.seams.{name}", value)
     tiled = super_resolve(made.burst)
     truth = made.truth.numpy() * float(made.burst.gain[0])
     error = {name: np.abs(p.mean - truth) for name, p in (("whole", whole), ("tiled", tiled))}

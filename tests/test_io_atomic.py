@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ import pytest
 
 from pushframe.burst import Burst, Product
 from pushframe.errors import FileError
-from pushframe.io import atomic_folder, atomic_path, write_burst, write_product
+from pushframe.io import atomic_folder, atomic_path, sweep, write_burst, write_product
 
 pytest.importorskip("rasterio")
 
@@ -183,3 +185,24 @@ def test_full_disk(tmp_path, name, limit, there, capfd):
     assert "\n" not in str(caught.value)
     assert str(target) in str(caught.value)
     assert everything_in(tmp_path) == before
+
+
+def test_drafts_of_the_dead_are_swept_and_those_of_the_living_kept(tmp_path):
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    host = socket.gethostname()
+    names = {
+        f".pushframe-{host}-{gone.stdout.strip()}-0123456789ab": False,
+        f".pushframe-{host}-{os.getpid()}-0123456789ab": True,
+        f".pushframe-elsewhere-{gone.stdout.strip()}-0123456789ab": True,
+        ".pushframe-notes": True,
+    }
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.tif").write_text("half")
+    sweep(tmp_path)
+    assert {name: (tmp_path / name).exists() for name in names} == names
+    with atomic_path(tmp_path / "whole.txt") as draft:
+        sweep(tmp_path)
+        draft.write_text("whole")
+    assert (tmp_path / "whole.txt").read_text() == "whole"

@@ -17,20 +17,26 @@ ROOT = Path(pushframe.__file__).parent
 RANKS = [
     ["errors", "version"],
     ["checks"],
-    ["burst", "config", "bootstrap"],
-    ["geometry", "filters", "scenes", "linear", "rpc"],
+    ["burst", "config", "bootstrap", "tally"],
+    ["geometry", "filters", "scenes", "linear", "rpc", "extent"],
     ["noise", "forward"],
-    ["spectral", "prior"],
-    ["simulate", "io", "ops", "registration"],
-    ["gaussian"],
-    ["baselines", "validate", "windows", "metrics", "solver"],
-    ["noise_law"],
-    ["methods", "align"],
+    ["ops"],
+    ["spectral", "prior", "theory"],
+    ["simulate", "io", "registration"],
+    ["gaussian", "arrays"],
+    ["baselines", "validate", "windows", "metrics", "solver", "loss"],
+    ["noise_law", "model"],
+    ["weights", "data"],
+    ["methods", "train", "align"],
+    ["motion_table", "seams"],
     ["infer", "evaluate"],
+    ["heldout"],
     ["sources", "tables", "plots", "report"],
+    ["deliver"],
+    ["many", "orders"],
     ["cli"],
 ]
-CORE = [name for row in RANKS[:-2] for name in row]
+CORE = [name for row in RANKS[: RANKS.index(["heldout"]) + 1] for name in row]
 OPTIONAL = ("rasterio", "tifffile", "matplotlib", "PIL", "jinja2", "typer", "rich", "scipy")
 
 

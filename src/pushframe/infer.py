@@ -4,24 +4,51 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .baselines import weighted_splat
-from .burst import Burst, Product
+from .burst import Burst, GeoRef, Product
 from .checks import check_scale, require
 from .errors import UsageError
 from .geometry import upscale_georef
-from .methods import BEST, Estimate, Method, find_methods
-from .noise_law import with_noise_law
+from .methods import BEST, Estimate, find_methods
+from .motion_table import FrameMotion, MotionTable
+from .noise_law import MIDDLE_PX, with_noise_law
 from .ops import splat
+from .seams import Seams, tile_corners
 from .version import __version__
 
-LARGEST_TILE_PX = 128  # larger frames are worked on in overlapping tiles
-TILE_PX = 96
-OVERLAP_PX = 16
 TILES_AT_ONCE = 8
+MIN_COVER = 0.5  # of the middle, by a frame whose noise is to be told
+
+
+class Source(Protocol):
+    """What can be worked on by windows: a `Burst`, or files that are never read whole.
+
+    `tile(rows, columns)` gives the frames of a window, low-res px of the reference, as a batch of
+    one. Exposures, levels, noise law, names and notes are those of any window.
+    """
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def georef(self) -> GeoRef | None: ...
+
+    def tile(self, rows: slice, columns: slice) -> Burst: ...
+
+
+class Strip(NamedTuple):
+    """Finished lines of the product from high-res line `row` on, each (h, s*W) float32 DN."""
+
+    row: int
+    mean: np.ndarray
+    std: np.ndarray
+    samples: np.ndarray
 
 
 def super_resolve(
@@ -42,20 +69,91 @@ def super_resolve(
         "call super_resolve for each burst",
         UsageError,
     )
-    check_scale(scale)
-    chosen = find_methods([method])[method]
-    if chosen.weighs_noise:
-        burst = with_noise_law(burst, scale)
-    corners = list(tile_corners(burst.shape))
-    seams = _Seams(burst.shape, scale, burst.frames)
-    notes: dict[str, None] = {}
-    for first in range(0, len(corners), TILES_AT_ONCE):
-        group = corners[first : first + TILES_AT_ONCE]
-        _add_tiles(burst, chosen, scale, group, seams, notes)
-        on_tile(first + len(group), len(corners))
-    mean, var, samples = seams.finish()
-    named = dataclasses.replace(burst, notes=(*burst.notes, *notes))
-    return make_product(named, mean, var, samples, scale, method)
+    return Reconstruction(burst, scale, method, burst.frames.device, on_tile).product()
+
+
+class Reconstruction:
+    """A product in the making: its lines, from the first to the last, then how they were made.
+
+    source: one burst, or files. The memory in use is that of a few tiles and of the lines that
+    still wait for a neighbour, whatever the height of the scene.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        scale: int = 2,
+        method: str = BEST,
+        device: torch.device | str = "cpu",
+        on_tile: Callable[[int, int], None] = lambda *_: None,
+    ) -> None:
+        self.scale, self.method_name = check_scale(scale), method
+        self.method = find_methods([method])[method]
+        self.source, self.device, self.on_tile = source, torch.device(device), on_tile
+        self.facts = facts_of(source, scale, self.method.weighs_noise)
+        self.motion = MotionTable(self.facts.names)
+        self.notes: dict[str, None] = {}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The size of the product, (s*H, s*W)."""
+        height, width = self.source.shape
+        return self.scale * height, self.scale * width
+
+    @property
+    def georef(self) -> GeoRef | None:
+        """Where the product lies."""
+        low = self.source.georef
+        return None if low is None else upscale_georef(low, self.scale)
+
+    def strips(self) -> Iterator[Strip]:
+        """All lines of the product, each once and in order."""
+        corners = list(tile_corners(self.source.shape))
+        seams = Seams(self.source.shape, self.scale, self.device)
+        for first in range(0, len(corners), TILES_AT_ONCE):
+            group = corners[first : first + TILES_AT_ONCE]
+            self._lay_tiles(group, seams)
+            done = first + len(group)
+            ready = corners[done][0].start if done < len(corners) else self.source.shape[0]
+            if self.scale * ready > seams.row:
+                yield self._in_dn(*seams.take(self.scale * ready))
+            self.on_tile(done, len(corners))
+
+    def product(self) -> Product:
+        """The whole product in memory."""
+        strips = list(self.strips())
+        mean, std, samples = (
+            np.concatenate([getattr(strip, name) for strip in strips])
+            for name in ("mean", "std", "samples")
+        )
+        return Product(mean, std, samples, self.scale, self.georef, self.provenance())
+
+    def provenance(self) -> dict[str, str]:
+        """How the product was made; complete once all strips are made."""
+        facts = dataclasses.replace(self.facts, notes=(*self.facts.notes, *self.notes))
+        return _provenance(facts, self.method_name, self.scale, self.device)
+
+    def frames(self) -> list[FrameMotion]:
+        """What became of each frame; complete once all strips are made."""
+        return self.motion.rows()
+
+    def _lay_tiles(self, tiles: list[tuple[slice, slice]], seams: Seams) -> None:
+        """Reconstruct tiles of one size as a batch and lay them down."""
+        batch = tiled_batch(self.source, tiles, self.facts).to(self.device)
+        estimate: Estimate = self.method.run(batch, self.scale, None)
+        samples = count_samples(batch, estimate, self.scale)
+        self.notes.update(dict.fromkeys(estimate.notes))
+        self.motion.update(batch, estimate)
+        for index, tile in enumerate(tiles):
+            posterior = estimate.posterior[index]
+            seams.lay(tile, posterior.mean, posterior.var, samples[index])
+
+    def _in_dn(self, row: int, mean: Tensor, var: Tensor | None, samples: Tensor) -> Strip:
+        if var is None:
+            self.notes[_no_bar(self.method_name)] = None
+        gain, black = self.facts.gain[0, 0].cpu(), self.facts.black_level[0].cpu()
+        return Strip(row, *_to_dn(mean.cpu(), None if var is None else var.cpu(), gain, black),
+                     samples.cpu().numpy())  # fmt: skip
 
 
 def make_product(
@@ -65,19 +163,23 @@ def make_product(
 
     Without an error bar std is NaN, and the product says so.
     """
-    gain, black = burst.gain[0], burst.black_level
     if var is None:
-        said = f"The method {method} has no error bar: std is NaN."
-        burst = dataclasses.replace(burst, notes=(*burst.notes, said))
+        burst = dataclasses.replace(burst, notes=(*burst.notes, _no_bar(method)))
+    mean_dn, std_dn = _to_dn(mean, var, burst.gain[0], burst.black_level)
+    georef = None if burst.georef is None else upscale_georef(burst.georef, scale)
+    provenance = _provenance(burst, method, scale, burst.frames.device)
+    return Product(mean_dn, std_dn, samples.cpu().numpy(), scale, georef, provenance)
+
+
+def _to_dn(
+    mean: Tensor, var: Tensor | None, gain: Tensor, black: Tensor
+) -> tuple[np.ndarray, np.ndarray]:
     std = torch.full_like(mean, torch.nan) if var is None else var.sqrt()
-    return Product(
-        mean=(mean * gain + black).cpu().numpy(),
-        std=(std * gain).cpu().numpy(),
-        samples=samples.cpu().numpy(),
-        scale=scale,
-        georef=None if burst.georef is None else upscale_georef(burst.georef, scale),
-        provenance=_provenance(burst, method),
-    )
+    return (mean * gain + black).cpu().numpy(), (std * gain).cpu().numpy()
+
+
+def _no_bar(method: str) -> str:
+    return f"The method {method} has no error bar: std is NaN."
 
 
 def count_samples(burst: Burst, estimate: Estimate, scale: int) -> Tensor:
@@ -94,97 +196,61 @@ def count_samples(burst: Burst, estimate: Estimate, scale: int) -> Tensor:
     return weighted_splat(burst, estimate.flow_px, scale).samples
 
 
-def tile_corners(shape: tuple[int, int]) -> Iterator[tuple[slice, slice]]:
-    """Overlapping tiles that cover a frame; the whole frame where it is small."""
-    axes = []
-    for size in shape:
-        side = size if size <= LARGEST_TILE_PX else TILE_PX
-        count = 1 + -(-(size - side) // (TILE_PX - OVERLAP_PX))
-        starts = [round(k * (size - side) / max(count - 1, 1)) for k in range(count)]
-        axes.append([slice(start, start + side) for start in starts])
-    return ((rows, columns) for rows in axes[0] for columns in axes[1])
-
-
-def _add_tiles(
-    burst: Burst,
-    method: Method,
-    scale: int,
-    tiles: list[tuple[slice, slice]],
-    seams: _Seams,
-    notes: dict[str, None],
-) -> None:
-    """Reconstruct tiles of one size as a batch and lay them down."""
-    batch = tiled_batch(burst, tiles)
-    estimate: Estimate = method.run(batch, scale, None)
-    samples = count_samples(batch, estimate, scale)
-    notes.update(dict.fromkeys(estimate.notes))
-    for index, tile in enumerate(tiles):
-        posterior = estimate.posterior[index]
-        seams.lay(tile, posterior.mean, posterior.var, samples[index])
-
-
-def tiled_batch(burst: Burst, tiles: list[tuple[slice, slice]]) -> Burst:
-    """Tiles of one burst as a batch; a tile may be masked in some frames, as a burst may not."""
-    whole = burst.batched()
-    parts = [(whole.frames[..., y, x], whole.valid[..., y, x]) for y, x in tiles]
+def tiled_batch(source: Source, tiles: list[tuple[slice, slice]], facts: Burst) -> Burst:
+    """Windows of one size as a batch, with the levels and the noise law of `facts`."""
+    parts = [source.tile(*tile) for tile in tiles]
     count = len(tiles)
     return Burst(
-        frames=torch.cat([frames for frames, _ in parts]),
-        exposure=whole.exposure.expand(count, -1),
-        white_level=whole.white_level.expand(count),
-        noise=None if whole.noise is None else whole.noise.map(lambda x: x.expand(count)),
-        valid=torch.cat([valid for _, valid in parts]),
-        black_level=whole.black_level.expand(count),
-        names=whole.names,
+        frames=torch.cat([part.frames for part in parts]),
+        exposure=facts.exposure.expand(count, -1),
+        white_level=facts.white_level.expand(count),
+        noise=None if facts.noise is None else facts.noise.map(lambda x: x.expand(count)),
+        valid=torch.cat([part.valid for part in parts]),
+        black_level=facts.black_level.expand(count),
+        names=facts.names,
     )
 
 
-class _Seams:
-    """Overlapping tiles blended with weights that fall to zero at inner edges."""
+def facts_of(source: Source, scale: int, noise: bool) -> Burst:
+    """The middle of the frames, a batch of one: its levels, law and names hold for all windows.
 
-    def __init__(self, shape: tuple[int, int], scale: int, like: Tensor) -> None:
-        self.shape, self.scale = shape, scale
-        self.sums = like.new_zeros(4, scale * shape[0], scale * shape[1])
-        self.has_var = True
-
-    def lay(
-        self, tile: tuple[slice, slice], mean: Tensor, var: Tensor | None, samples: Tensor
-    ) -> None:
-        """Add one tile's images, each (s*h, s*w); NaN counts as nothing."""
-        place = [slice(self.scale * part.start, self.scale * part.stop) for part in tile]
-        ramps = [self._ramp(part, size, mean) for part, size in zip(tile, self.shape, strict=True)]
-        weight = ramps[0][:, None] * ramps[1] * torch.isfinite(mean)
-        self.has_var = self.has_var and var is not None
-        layers = (mean, torch.zeros_like(mean) if var is None else var, samples)
-        for total, layer in zip(self.sums[:3], layers, strict=True):
-            total[place[0], place[1]] += weight * torch.nan_to_num(layer)
-        self.sums[3, place[0], place[1]] += weight
-
-    def _ramp(self, part: slice, size: int, like: Tensor) -> Tensor:
-        """Weights along one axis: a ramp over the overlap at each edge that has a neighbour."""
-        length = self.scale * (part.stop - part.start)
-        place = torch.arange(length, device=like.device) + 0.5
-        reach = self.scale * OVERLAP_PX
-        weight = torch.ones_like(place)
-        if part.start > 0:
-            weight = torch.minimum(weight, place / reach)
-        if part.stop < size:
-            weight = torch.minimum(weight, (length - place) / reach)
-        return weight
-
-    def finish(self) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Mean, variance (None where a method has none) and samples, NaN where nothing is known."""
-        weight = torch.where(self.sums[3] > 0, self.sums[3], torch.nan)
-        mean, var, samples = self.sums[:3] / weight
-        return mean, var if self.has_var else None, torch.nan_to_num(samples)
+    noise: whether the law is needed, and estimated where it is not given, from the frames that
+    cover the middle. At most MIDDLE_PX a side.
+    """
+    starts = [max(0, (size - MIDDLE_PX) // 2) for size in source.shape]
+    rows, columns = (
+        slice(start, min(start + MIDDLE_PX, size))
+        for start, size in zip(starts, source.shape, strict=True)
+    )
+    middle = source.tile(rows, columns)
+    if not noise or middle.noise is not None:
+        return middle
+    share = middle.valid[0].float().mean((-1, -2))
+    seen = [k for k in range(middle.count) if float(share[k]) >= MIN_COVER]
+    part = middle.select(seen or [0])
+    alone = Burst(
+        frames=part.frames[0],
+        exposure=part.exposure[0],
+        white_level=part.white_level[0],
+        valid=part.valid[0],
+        black_level=part.black_level[0],
+        names=part.names,
+        notes=part.notes,
+    )
+    told = with_noise_law(alone, scale)
+    assert told.noise is not None
+    return dataclasses.replace(middle, noise=told.noise.map(lambda x: x[None]), notes=told.notes)
 
 
-def _provenance(burst: Burst, method: str) -> dict[str, str]:
+def _provenance(burst: Burst, method: str, scale: int, device: torch.device) -> dict[str, str]:
     facts = {
         "software": f"pushframe {__version__}",
         "method": method,
+        "scale": str(scale),
+        "weights": "none",
+        "backend": f"torch {torch.__version__} on {device.type}",
         "frames": ", ".join(burst.names),
-        "exposure": ", ".join(f"{value:g}" for value in burst.exposure.tolist()),
+        "exposure": ", ".join(f"{value:g}" for value in burst.exposure.flatten().tolist()),
         "white_level": f"{float(burst.white_level):g}",
         "black_level": f"{float(burst.black_level):g}",
         "notes": " ".join(burst.notes),

@@ -1,6 +1,6 @@
 """Files in and out, by suffix: bursts, products, images; written whole or not at all."""
 
-from .atomic import atomic_files, atomic_folder, atomic_path, check_files
+from .atomic import atomic_files, atomic_folder, atomic_path, check_files, sweep
 from .burst_files import (
     is_burst,
     list_bursts,
@@ -13,6 +13,7 @@ from .burst_files import (
 from .image import read_image
 from .product import read_product, write_product
 from .source import BurstSource, Placement
+from .stream import new_product
 
 __all__ = [
     "BurstSource",
@@ -23,12 +24,14 @@ __all__ = [
     "check_files",
     "is_burst",
     "list_bursts",
+    "new_product",
     "open_burst",
     "read_burst",
     "read_image",
     "read_product",
     "read_simulated",
     "read_verified",
+    "sweep",
     "write_burst",
     "write_product",
 ]

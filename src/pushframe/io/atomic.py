@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import shutil
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
@@ -105,10 +107,37 @@ def _speaking_of(draft: Path, path: str | Path) -> Iterator[None]:
         raise type(error)(str(error).replace(str(draft), str(path))) from error.__cause__
 
 
+def sweep(folder: str | Path) -> None:
+    """Remove the drafts in `folder` of processes of this machine that are no more.
+
+    A process that is killed outright cannot do so itself.
+    """
+    ours = re.compile(re.escape(_own_prefix()) + r"(\d+)-[0-9a-f]{12}")
+    for room in Path(folder).glob(".pushframe-*"):
+        match = ours.fullmatch(room.name)
+        if match and not _is_alive(int(match[1])):
+            shutil.rmtree(room, ignore_errors=True)
+
+
+def _own_prefix() -> str:
+    """How the names of this machine's drafts begin; the process that writes comes next."""
+    return f".pushframe-{socket.gethostname()}-"
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
+
+
 @contextmanager
 def _workspace(target: Path, path: str | Path) -> Iterator[Path]:
     """A hidden folder beside `target`, removed at the end with all that is still in it."""
-    room = target.parent / f".pushframe-{secrets.token_hex(6)}"
+    room = target.parent / f"{_own_prefix()}{os.getpid()}-{secrets.token_hex(6)}"
     missing = [parent for parent in target.parents if not os.path.exists(parent)]
     try:
         room.mkdir(parents=True)

@@ -50,14 +50,18 @@ def profile_of(georef: GeoRef | None) -> dict[str, Any]:
     if georef.transform is not None:
         profile["transform"] = Affine(*georef.transform)
     if georef.rpc is not None:
-        strings = {
-            key: " ".join(repr(float(number)) for number in value)
-            if isinstance(value, tuple | list)
-            else repr(float(value))
-            for key, value in georef.rpc.items()
-        }
-        profile["rpcs"] = RPC.from_gdal(strings)
+        profile["rpcs"] = RPC.from_gdal(rpc_strings(georef.rpc))
     return profile
+
+
+def rpc_strings(rpc: Mapping[str, float | tuple[float, ...]]) -> dict[str, str]:
+    """RPC as GDAL's strings, the inverse of reading them; every digit is kept."""
+    return {
+        key: " ".join(repr(float(number)) for number in value)
+        if isinstance(value, tuple | list)
+        else repr(float(value))
+        for key, value in rpc.items()
+    }
 
 
 def same_crs(one: GeoRef | None, other: GeoRef | None) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..burst import Product
 from ..checks import counted, require
@@ -59,7 +62,7 @@ def read_product(path: str | Path) -> Product:
 
 def _write_cog(product: Product, path: Path) -> None:
     """The GeoTIFF: three float32 bands with units, NaN nodata, overviews and provenance."""
-    tags = {**_tags_of(product.provenance), SCALE_TAG: str(product.scale)}
+    tags = all_tags(product.provenance, product.scale)
     with (
         atomic_path(path) as draft,
         new_raster(draft, path, product.mean.shape, len(BANDS), product.georef, COG) as sink,
@@ -67,18 +70,23 @@ def _write_cog(product: Product, path: Path) -> None:
         for band, name in enumerate(BANDS, start=1):
             sink.write(getattr(product, name), band)
         sink.descriptions, sink.units = BANDS, UNITS
-        sink.update_tags(ns=NAMESPACE, **tags)
-        sink.update_tags(**_shown_tags(product))
+        sink.update_tags(ns=NAMESPACE, **tags[NAMESPACE])
+        sink.update_tags(**tags[""])
 
 
-def _shown_tags(product: Product) -> dict[str, str]:
+def all_tags(provenance: Mapping[str, str], scale: int) -> dict[str, Mapping[str, str]]:
+    """The tags of a product by namespace: ours, which is read back, and GDAL's own, ""."""
+    ours = {**_tags_of(provenance), SCALE_TAG: str(scale)}
+    return {NAMESPACE: ours, "": _shown_tags(provenance, scale)}
+
+
+def _shown_tags(facts: Mapping[str, str], scale: int) -> dict[str, str]:
     """What viewers show at once: the TIFF's own tags, and the provenance among GDAL's metadata.
 
     They are for people. The namespace of our own is what is read back.
     """
-    facts = product.provenance
     made = f" by {facts['method']}" if "method" in facts else ""
-    told = f"Image super-resolved {product.scale} times{made}: mean and std in DN, samples."
+    told = f"Image super-resolved {scale} times{made}: mean and std in DN, samples."
     tags = {f"{NAMESPACE}_{key.upper()}": text for key, text in facts.items() if text.strip()}
     return {
         "TIFFTAG_SOFTWARE": facts.get("software", "pushframe"),
@@ -114,27 +122,56 @@ def _tags_of(provenance: Mapping[str, str]) -> dict[str, str]:
 
 def _provenance_of(tags: Mapping[str, str]) -> dict[str, str]:
     """The provenance again, the inverse of `_tags_of`."""
-    return {key: json.loads(text) if text[:1] == '"' else text for key, text in tags.items()}
+    return {
+        key: json.loads(text) if text[:1] == '"' else text
+        for key, text in tags.items()
+        if key != SCALE_TAG
+    }
 
 
-def _read_cog(path: Path) -> Product:
-    """The product from its GeoTIFF; BurstError for a TIFF that is none."""
+def product_facts(path: str | Path) -> dict[str, str]:
+    """The provenance of a product whose last pixel can be read; FileError or BurstError else."""
+    path = Path(path)
+    if path.suffix.lower() == ".npz":
+        return dict(read_product(path).provenance)
+    with _opened(path) as (source, tags):
+        height, width = source.shape
+        source.read(window=((height - 1, height), (width - 1, width)))
+        return _provenance_of(tags)
+
+
+def read_window(path: Path, rows: slice, columns: slice) -> np.ndarray:
+    """Mean, std and samples of a part of a product's GeoTIFF, (3, h, w)."""
+    with _opened(path) as (source, _):
+        window = ((rows.start, rows.stop), (columns.start, columns.stop))
+        return np.asarray(source.read(window=window))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
+    """The open GeoTIFF of a product and its tags; BurstError for a TIFF that is none."""
     need_file(path)
     with (
         gdal() as rasterio,
         decoding(path, "a TIFF image"),
         rasterio.open(path, driver="GTiff") as source,
     ):
-        tags: dict[str, Any] = source.tags(ns=NAMESPACE)
-        scale = tags.pop(SCALE_TAG, "")
-        if tuple(source.descriptions) != BANDS or not scale.isdigit():
+        tags: dict[str, str] = source.tags(ns=NAMESPACE)
+        if tuple(source.descriptions) != BANDS or not tags.get(SCALE_TAG, "").isdigit():
             raise BurstError(
                 f"{path}: expected a product with the bands {', '.join(BANDS)}, "
                 f"got {counted(source.count, 'band')} of something else: name a file that "
                 "`pushframe run` wrote"
             )
+        yield source, tags
+
+
+def _read_cog(path: Path) -> Product:
+    """The product from its GeoTIFF."""
+    with _opened(path) as (source, tags):
         mean, std, samples = source.read()
-        return Product(mean, std, samples, int(scale), georef_of(source), _provenance_of(tags))
+        scale = int(tags[SCALE_TAG])
+        return Product(mean, std, samples, scale, georef_of(source), _provenance_of(tags))
 
 
 def _write_npz(product: Product, path: Path) -> None:

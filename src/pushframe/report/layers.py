@@ -22,12 +22,13 @@ PAGE_BYTES = 2_800_000  # of images and values in one page: it should open on a 
 class Layers:
     """Images in raw DN of the reference frame, NaN where nothing is known.
 
-    truth, mean[name], std[name]: (s*H, s*W); `std` lacks the methods without an error bar.
+    truth (None where it is not known), mean[name], std[name]: (s*H, s*W); `std` lacks the methods
+    without an error bar.
     frames: (N, H, W), normalised by exposure. origin_hpx: (y, x) of the first pixel shown.
     shifts_px: (N, 2) = (dy, dx), what brings each frame onto the reference, or None.
     """
 
-    truth: np.ndarray
+    truth: np.ndarray | None
     frames: np.ndarray
     mean: Mapping[str, np.ndarray]
     std: Mapping[str, np.ndarray]
@@ -35,9 +36,15 @@ class Layers:
     shifts_px: np.ndarray | None
     origin_hpx: tuple[int, int] = (0, 0)
 
+    @property
+    def known_truth(self) -> np.ndarray:
+        """The truth, of a page that is only made where there is one."""
+        assert self.truth is not None
+        return self.truth
+
     def error(self, name: str) -> np.ndarray:
         """Estimate minus truth, (s*H, s*W) DN."""
-        return self.mean[name] - self.truth
+        return self.mean[name] - self.known_truth
 
     def z_scores(self, name: str, border_hpx: int) -> np.ndarray:
         """Error over error bar, a flat list over the known pixels inside the border."""
@@ -78,34 +85,46 @@ def collect_layers(simulated: Simulated, posteriors: Mapping[str, Posterior]) ->
 
 
 def frame_noise_dn(burst: Burst) -> list[float] | None:
-    """Noise std of each frame at its median radiance, DN of the reference; None without a law."""
+    """Noise std of each frame at its median radiance, DN of the reference; None without a law.
+
+    burst: one, or a batch of one.
+    """
     if burst.noise is None:
         return None
-    median = burst.frames[burst.valid].median().expand(1, burst.count, 1, 1)
-    law = burst.noise.map(lambda x: x[None])
-    var = normalised_noise_var(law, median, burst.gain[None])
-    return (var.sqrt().flatten() * burst.gain[0]).tolist()
+    batch = burst.batched()
+    assert batch.noise is not None
+    median = batch.frames[batch.valid].median().expand(1, batch.count, 1, 1)
+    var = normalised_noise_var(batch.noise, median, batch.gain)
+    return (var.sqrt().flatten() * batch.gain[0, 0]).tolist()
+
+
+def shown_part(
+    shape: tuple[int, int], scale: int, frames: int, valued: int, page_bytes: int = PAGE_BYTES
+) -> tuple[slice, slice]:
+    """The central window of frames of `shape` that a page of `page_bytes` can show, low-res px.
+
+    valued: high-res images whose values can be read. A base64 byte counts 4/3: values are 2
+    bytes, pictures about 1.
+    """
+    per_pixel = 4 / 3 * (2 * (valued + 1 / scale**2) + 4 + frames / scale**2)
+    pixels = scale**2 * shape[0] * shape[1]
+    shrink = min(1.0, math.sqrt(page_bytes / (per_pixel * pixels)))
+    tall, wide = (max(1, int(scale * size * shrink) // scale) for size in shape)
+    top, left = (shape[0] - tall) // 2, (shape[1] - wide) // 2
+    return slice(top, top + tall), slice(left, left + wide)
 
 
 def show_window(layers: Layers, page_bytes: int = PAGE_BYTES) -> Layers:
-    """The central window whose images and values fill at most `page_bytes` of a page.
-
-    A base64 byte counts 4/3: values are 2 bytes, pictures about 1.
-    """
-    scale, count = layers.scale, len(layers.frames)
-    valued = 1 + len(layers.mean) + len(layers.std) + 1 / scale**2
-    per_pixel = 4 / 3 * (2 * valued + 4 + count / scale**2)
-    height, width = layers.truth.shape
-    shrink = min(1.0, math.sqrt(page_bytes / (per_pixel * height * width)))
-    tall, wide = (max(1, int(size * shrink) // scale) for size in (height, width))
-    top, left = (height // scale - tall) // 2, (width // scale - wide) // 2
-    low = (slice(top, top + tall), slice(left, left + wide))
+    """The central window whose images and values fill at most `page_bytes` of a page."""
+    scale, (count, *shape) = layers.scale, layers.frames.shape
+    valued = len(layers.mean) + len(layers.std) + (layers.truth is not None)
+    low = shown_part((shape[0], shape[1]), scale, count, valued, page_bytes)
     high = tuple(slice(part.start * scale, part.stop * scale) for part in low)
     return dataclasses.replace(
         layers,
-        truth=layers.truth[high],
+        truth=None if layers.truth is None else layers.truth[high],
         frames=layers.frames[(slice(None), *low)],
         mean={name: image[high] for name, image in layers.mean.items()},
         std={name: image[high] for name, image in layers.std.items()},
-        origin_hpx=(top * scale, left * scale),
+        origin_hpx=(high[0].start, high[1].start),
     )

@@ -17,3 +17,9 @@ def load_package(name: str) -> Any:
             f"expected the package {name.partition('.')[0]} for the HTML page, got none: "
             "pip install 'pushframe[report]'"
         ) from error
+
+
+def need_packages() -> None:
+    """MissingPackageError unless all packages of a page are there; to ask before any work."""
+    for name in ("jinja2", "markupsafe", "matplotlib", "PIL"):
+        load_package(name)

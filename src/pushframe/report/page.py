@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..burst import Burst, Posterior, Product, Simulated
+from ..burst import Posterior, Product, Simulated
 from ..checks import require
 from ..errors import UsageError
-from ..io.atomic import atomic_path
-from .encode import Packed, colour_table, colour_uri, grey_uri, pack_values, stretch_of
-from .layers import Layers, collect_layers, frame_noise_dn, show_window
+from .encode import colour_table, colour_uri, grey_uri, stretch_of
+from .layers import Layers, collect_layers, show_window
 from .packages import load_package
+from .parts import colour_bar, frame_cards, viewer_data, write_page
 from .svg import Coverage, coverage_svg, z_histogram_svg
 from .table import COLUMNS, DASH, all_pixels, format_number, metric_rows, number_of
 
-SCRIPTS = ("viewer.js", "frames.js")
 SERIES_COLOURS = 6  # as many as page.css defines
 
 
@@ -54,32 +50,8 @@ def write_demo_page(
         "write one page for each burst of a batch",
         UsageError,
     )
-    html = render_page(page_context(simulated, posteriors, best, evaluation, product))
-    with atomic_path(path) as temp:
-        # a file name that is no Unicode would stop here: its odd bytes become question marks
-        temp.write_text(html, encoding="utf-8", errors="replace", newline="\n")
-
-
-def render_page(context: Mapping[str, Any]) -> str:
-    """The HTML text of a page: template, style and scripts of the package in one.
-
-    Only this package's scripts run, known to the browser by their hash, whatever the data hold.
-    """
-    jinja2 = load_package("jinja2")
-    here = files(__package__)
-    style, *scripts = (
-        here.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", *SCRIPTS)
-    )
-    script = "\n".join(scripts)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(here.joinpath("page.html.j2").read_text(encoding="utf-8"))
-    markup = load_package("markupsafe").Markup
-    return template.render(
-        {**context, "style": markup(style), "script": markup(script), "script_hash": digest}
-    )
+    context = page_context(simulated, posteriors, best, evaluation, product)
+    write_page(path, "page.html.j2", context)
 
 
 def page_context(
@@ -93,22 +65,23 @@ def page_context(
     burst = simulated.burst
     whole = collect_layers(simulated, posteriors)
     shown = show_window(whole)
-    stretch = stretch_of(whole.truth)
+    stretch = stretch_of(whole.known_truth)
     error_top = _error_top(whole, best)
     colours = colour_table()
     return {
         "best": best,
         "count": burst.count,
         "frame_size": burst.shape,
-        "size": whole.truth.shape,
-        "shown_size": shown.truth.shape,
+        "size": whole.known_truth.shape,
+        "shown_size": shown.known_truth.shape,
         "scale": whole.scale,
         "summary": summary_numbers(evaluation, best),
-        "data": _viewer_data(shown, best, stretch, error_top, colours),
-        "frames": _frame_cards(burst, shown, stretch),
+        "data": viewer_data(shown, best, stretch, error_top, colours),
+        "frames": frame_cards(burst, shown, stretch),
         "registered": shown.shifts_px is not None,
+        "has_truth": True,
         "panels": _panels(shown, best, stretch, error_top, colours),
-        "colour_bar": _colour_bar(error_top, colours),
+        "colour_bar": colour_bar(error_top, colours),
         **_honesty(whole, best, evaluation),
         "columns": COLUMNS,
         "rows": metric_rows(evaluation, float(burst.gain[0])),
@@ -154,61 +127,6 @@ def _error_top(layers: Layers, best: str) -> float:
     return max(stretch_of(image, 0.0, 99.0)[1] for image in images)
 
 
-def _viewer_data(
-    layers: Layers, best: str, stretch: tuple[float, float], error_top: float, colours: np.ndarray
-) -> dict[str, Any]:
-    """What viewer.js reads: values of every layer, display ranges, the two layers it opens with."""
-
-    def layer(key: str, name: str, scale: int, mean: np.ndarray, std: Packed | None) -> dict:
-        return {"key": key, "name": name, "scale": scale, "mean": pack_values(mean), "std": std}
-
-    methods = [
-        layer(
-            f"method-{index}",
-            name,
-            1,
-            mean,
-            pack_values(layers.std[name]) if name in layers.std else None,
-        )
-        for index, (name, mean) in enumerate(layers.mean.items())
-    ]
-    return {
-        "origin": layers.origin_hpx,
-        "stretch": stretch,
-        "error_top": error_top,
-        "colours": base64.b64encode(colours.tobytes()).decode("ascii"),
-        "layers": [
-            layer("reference", "one frame", layers.scale, layers.frames[0], None),
-            *methods,
-            layer("truth", "truth", 1, layers.truth, None),
-        ],
-        "left": "reference",
-        "right": f"method-{list(layers.mean).index(best)}",
-    }
-
-
-def _frame_cards(
-    burst: Burst, layers: Layers, stretch: tuple[float, float]
-) -> list[dict[str, Any]]:
-    """One card a frame: picture, name, exposure, noise, and its shift in percent of its size."""
-    noise = frame_noise_dn(burst)
-    _, height, width = layers.frames.shape
-    shifts = layers.shifts_px if layers.shifts_px is not None else np.zeros((burst.count, 2))
-    return [
-        {
-            "name": name,
-            "exposure": f"{float(exposure):.3g}",
-            "noise": None if noise is None else f"{noise[index]:.3g}",
-            "picture": grey_uri(layers.frames[index], *stretch),
-            "dy": f"{100 * shifts[index, 0] / height:.4f}",
-            "dx": f"{100 * shifts[index, 1] / width:.4f}",
-        }
-        for index, (name, exposure) in enumerate(
-            zip(burst.names, burst.exposure.tolist(), strict=True)
-        )
-    ]
-
-
 def _panels(
     layers: Layers, best: str, stretch: tuple[float, float], error_top: float, colours: np.ndarray
 ) -> list[dict[str, str]]:
@@ -219,7 +137,7 @@ def _panels(
             "alt": f"Image by {best}",
             "uri": grey_uri(layers.mean[best], *stretch),
         },
-        {"title": "Truth", "alt": "The true image", "uri": grey_uri(layers.truth, *stretch)},
+        {"title": "Truth", "alt": "The true image", "uri": grey_uri(layers.known_truth, *stretch)},
         {
             "title": "|Error|",
             "alt": f"Absolute error of {best}",
@@ -235,15 +153,6 @@ def _panels(
             }
         )
     return panels
-
-
-def _colour_bar(error_top: float, colours: np.ndarray) -> dict[str, Any]:
-    """A CSS gradient of the colour map and five labels from 0 to its top in DN."""
-    digits = 0 if error_top >= 20 else 1 if error_top >= 2 else 3
-    stops = ",".join("#" + bytes(colour).hex() for colour in colours[1::23])
-    labels = [format_number(share * error_top, digits) for share in (0, 0.25, 0.5, 0.75, 1)]
-    labels[-1] = f"≥ {labels[-1]} DN"
-    return {"gradient": f"linear-gradient(to right,{stops})", "labels": labels}
 
 
 def _honesty(layers: Layers, best: str, evaluation: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,13 +44,20 @@ class _Axes:
         spots = (self.at(x, y) for x, y in points)
         return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in spots)
 
-    def grid(self, xs: Sequence[float], ys: Sequence[float], labels: tuple[str, str]) -> str:
-        """Grid lines, tick labels (percent on [0, 1]) and the titles of both axes."""
+    def grid(
+        self,
+        xs: Sequence[float],
+        ys: Sequence[float],
+        labels: tuple[str, str],
+        names: Sequence[str] = (),
+    ) -> str:
+        """Grid lines, tick labels (percent on [0, 1], or `names`) and the titles of both axes."""
         out = []
-        for x in xs:
+        for index, x in enumerate(xs):
             across, _ = self.at(x, 0)
             out.append(f'<path class="grid" d="M{across:.1f} {TOP}V{HEIGHT - BOTTOM}"/>')
             text = f"{x:.0%}" if self.x1 == 1 else f"{x:g}".replace("-", "\N{MINUS SIGN}")
+            text = names[index] if names else text
             out.append(f'<text x="{across:.1f}" y="{HEIGHT - BOTTOM + 18}">{text}</text>')
         for y in ys:
             _, down = self.at(self.x0, y)
@@ -77,12 +84,15 @@ def _curve(axes: _Axes, xs: Sequence[float], ys: Sequence[float], series: int, k
 
 
 def coverage_svg(
-    levels: Sequence[float], curves: Mapping[str, Coverage], series: Mapping[str, int]
+    levels: Sequence[float],
+    curves: Mapping[str, Coverage],
+    series: Mapping[str, int],
+    inside: str = "truth inside the interval",
 ) -> str:
     """Measured against stated coverage, the diagonal in grey; `series` numbers the colours."""
     axes = _Axes(0.0, 1.0, 1.0)
     ticks = (0, 0.25, 0.5, 0.75, 1)
-    body = axes.grid(ticks, ticks, ("stated probability", "truth inside the interval"))
+    body = axes.grid(ticks, ticks, ("stated probability", inside))
     body += f'<path class="ideal" d="{axes.path([(0, 0), (1, 1)])}"/>'
     for name, curve in reversed(list(curves.items())):  # the first of the legend lies on top
         colour = series[name]
@@ -124,3 +134,28 @@ def z_histogram_svg(scores: Mapping[str, np.ndarray], series: Mapping[str, int])
     bell = np.exp(-(xs**2) / 2) / math.sqrt(2 * math.pi)
     body += f'<path class="ideal" d="{axes.path(zip(xs, bell, strict=True))}"/>'
     return _svg(f"Histogram of z for {', '.join(scores)}, with the standard normal", body)
+
+
+def log_histogram_svg(edges: np.ndarray, counts: np.ndarray, unit: str) -> str:
+    """A histogram over bins of equal ratio: share of pixels in each, on a logarithmic axis.
+
+    The bins shown hold all but one in a thousand pixels at either end.
+    """
+    share = counts / max(int(counts.sum()), 1)
+    inner = np.flatnonzero((share.cumsum() > 0.001) & (share.cumsum() - share < 0.999))
+    first, last = (int(inner[0]), int(inner[-1])) if inner.size else (0, 0)
+    low, high = math.log10(edges[first]), math.log10(edges[last + 1])
+    heights = share[first : last + 1]
+    top = float(heights.max()) if heights.size else 1.0
+    axes = _Axes(low, high, 1.08 * top or 1.0)
+    ticks = [
+        math.log10(digit * 10.0**power)
+        for power in range(math.floor(low), math.ceil(high) + 1)
+        for digit in (1, 2, 5)
+        if low <= math.log10(digit * 10.0**power) <= high
+    ]
+    names = [f"{10**tick:.3g}" for tick in ticks]
+    body = axes.grid(ticks, [], (unit, "share of pixels"), names)
+    path = axes.path(_steps(np.log10(edges[first : last + 2]), heights))
+    body += f'<path class="curve filled series-0" d="{path}"/>'
+    return _svg(f"Histogram of {unit}", body)

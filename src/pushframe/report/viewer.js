@@ -20,9 +20,10 @@
     mean: unpack(layer.mean),
     std: layer.std && unpack(layer.std),
   }));
-  const truth = layers[layers.length - 1];
-  const methods = layers.slice(1, -1);
-  const { height, width } = truth;
+  const truth = layers.find((layer) => layer.key === "truth") ?? null;
+  const methods = layers.filter((layer) => layer.key.startsWith("method-"));
+  const best = layers.find((layer) => layer.key === data.right); // the result, on its own grid
+  const { height, width } = best;
   const colours = bytesOf(data.colours);
 
   // What can be shown on either side: every image, and for methods the error and its bar.
@@ -35,7 +36,7 @@
   for (const layer of layers) {
     addView("Image", layer.key, layer.name, layer, () => layer.mean, grey, low, high);
   }
-  for (const layer of methods) {
+  for (const layer of truth ? methods : []) {
     const error = () => layer.mean.map((value, index) => Math.abs(value - truth.mean[index]));
     addView("|Error|", `${layer.key}-error`, `|error| · ${layer.name}`, layer, error, inferno, 0, data.error_top);
   }
@@ -166,7 +167,7 @@
     head.className = "name";
     head.textContent = layer.name;
     row.append(head);
-    const cells = ["value", "error", "z"].map((field) => {
+    const cells = (truth ? ["value", "error", "z"] : ["value"]).map((field) => {
       const cell = row.insertCell();
       cell.dataset.field = field;
       cell.textContent = "–";
@@ -180,7 +181,7 @@
     return place(y, layer.height) * layer.width + place(x, layer.width);
   }
 
-  // The loupes: every image around the pixel read, stretched to the truth's range there. Two
+  // The loupes: every image around the pixel read, stretched to the range there of the truth, or of the result. Two
   // samples a pixel, since the pixels of a frame may begin halfway between those of the image.
   const REACH = 7, SIDE = 2 * (2 * REACH + 1);
   const loupes = layers.map((layer) => {
@@ -203,7 +204,7 @@
       const outside = at.y < 0 || at.x < 0 || at.y > height || at.x > width;
       return outside ? NaN : layer.mean[indexIn(layer, at)];
     });
-    const known = look(truth).filter((value) => !Number.isNaN(value));
+    const known = look(truth ?? best).filter((value) => !Number.isNaN(value));
     const dark = known.length ? Math.min(...known) : low, bright = known.length ? Math.max(...known) : high;
     for (const { layer, glass } of loupes) {
       const pixels = glass.createImageData(SIDE, SIDE);
@@ -217,11 +218,12 @@
     state.pixel = point;
     const [top, left] = data.origin;
     find("pixel").textContent = `y ${Math.floor(point.y) + top}, x ${Math.floor(point.x) + left}`;
-    const real = truth.mean[indexIn(truth, point)];
     for (const { layer, cells } of rows) {
       const index = indexIn(layer, point), value = layer.mean[index];
-      const std = layer.std ? layer.std[index] : null, error = layer === truth ? null : value - real;
+      const std = layer.std ? layer.std[index] : null;
       cells[0].textContent = text(value, 1) + (std === null || Number.isNaN(std) ? "" : ` ± ${text(std, 1)}`);
+      if (!truth) continue;
+      const error = layer === truth ? null : value - truth.mean[indexIn(truth, point)];
       cells[1].textContent = text(error, 1, true);
       cells[2].textContent = std ? text(error / std, 2, true) : "–";
     }

@@ -1,0 +1,117 @@
+"""Peak memory against the size of the scene: a burst on disk to a product on disk.
+
+    python benchmarks/memory.py --out benchmarks/results/memory_cpu.json
+
+Each size runs in a process of its own, whose peak resident memory is read from the kernel. The
+burst is a TIFF stack (uint16, tiled) made strip by strip from a repeated procedural scene; the
+frames move by whole pixels. Default method: shift_and_add, the cheapest that uses every frame:
+memory is that of reading, tiling, blending and writing. `--method solver --window` shows a piece.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+FRAMES = 8
+
+
+def make_burst(folder: Path, size: int) -> Path:
+    """A folder of frames of `size` px, each a shifted look at a repeated scene, with a side-car."""
+    import rasterio
+
+    from pushframe.scenes import procedural_scene
+
+    scene = procedural_scene((512, 512), 7)
+    rng = np.random.default_rng(0)
+    profile = {
+        "driver": "GTiff", "height": size, "width": size, "count": 1, "dtype": "uint16",
+        "tiled": True, "blockxsize": 256, "blockysize": 256, "crs": "EPSG:32631",
+        "transform": rasterio.transform.Affine(1, 0, 5e5, 0, -1, 4.8e6),
+    }  # fmt: skip
+    folder.mkdir()
+    for frame in range(FRAMES):
+        with rasterio.open(folder / f"frame_{frame}.tif", "w", **profile) as sink:
+            for row in range(0, size, 256):
+                height = min(256, size - row)
+                rows = (np.arange(row, row + height) + frame % 3) % 512
+                columns = (np.arange(size) + frame // 3) % 512
+                lines = scene[rows][:, columns] + rng.normal(0, 10, (height, size))
+                sink.write(
+                    lines.clip(0).astype(np.uint16), 1, window=((row, row + height), (0, size))
+                )
+    (folder / "burst.toml").write_text(
+        f"exposure = {[1.0] * FRAMES}\nwhite_level = 3400.0\nnoise_a = 0.0\nnoise_b = 100.0\n"
+    )
+    return folder
+
+
+def run_once(burst: Path, method: str, report: bool) -> dict[str, float]:
+    """In a process of its own: seconds and peak memory of one delivery, MiB."""
+    from pushframe.deliver import Order, deliver
+
+    idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    begin = time.perf_counter()
+    made = deliver(Order(burst, burst.parent / "p.tif", method=method, report=report))
+    seconds = time.perf_counter() - begin
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    pixels = made.shape[0] * made.shape[1]
+    return {
+        "seconds": round(seconds, 2),
+        "hr_mp_per_s": round(pixels / 1e6 / seconds, 3),
+        "idle_mib": round(idle, 1),
+        "peak_mib": round(peak, 1),
+        "product_mib_in_memory": round(3 * 4 * pixels / 2**20, 1),
+        "frames_mib_in_memory": round(FRAMES * pixels / 2**20, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[512, 1024, 2048, 4096])
+    parser.add_argument("--method", default="shift_and_add")
+    parser.add_argument("--report", action="store_true")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(run_once(options.one, options.method, options.report)))
+        return
+    rows = []
+    for size in options.sizes:
+        with tempfile.TemporaryDirectory() as room:
+            burst = make_burst(Path(room) / "burst", size)
+            command = [sys.executable, __file__, "--one", str(burst), "--method", options.method]
+            command += ["--report"] if options.report else []
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+        rows.append({"size": size, "frames": FRAMES, **json.loads(done.stdout)})
+        print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
+    if options.out:
+        import torch
+
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
+        result = {
+            "benchmark": "memory",
+            "device": platform.machine(),
+            "method": options.method,
+            "report": options.report,
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "commit": commit.stdout.strip() or None,
+            "rows": rows,
+        }
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

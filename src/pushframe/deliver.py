@@ -1,0 +1,211 @@
+"""From the files of one burst to its product and all that lies beside it, with one call."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from .align import Aligned, Registration, align, common
+from .errors import PushframeError
+from .extent import Bounds, Window, window_of_bounds, within
+from .heldout import HeldOut, check_held_out
+from .infer import Reconstruction, tiled_batch
+from .io import atomic_files, new_product, open_burst, write_product
+from .io.product import product_facts, read_window
+from .io.source import BurstSource
+from .io.stac import Companions, stac_item
+from .io.stream import ProductSink
+from .io.style import std_style
+from .methods import BEST
+from .report import VALUED, Report, shown_part, write_report
+from .version import __version__
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is asked for: which burst, which product, and how.
+
+    product: .tif for a GeoTIFF with all that lies beside it, .npz for the arrays alone. window:
+    the part to work on, low-res px of the reference; bounds: the same on the map, in the CRS of
+    the reference; at most one of them. extent: all of the reference frame, or what all frames
+    cover. report: whether the HTML page is written beside a GeoTIFF.
+    """
+
+    burst: Path
+    product: Path
+    scale: int = 2
+    method: str = BEST
+    device: str = "cpu"
+    window: Window | None = None
+    bounds: Bounds | None = None
+    extent: Literal["reference", "common"] = "reference"
+    report: bool = True
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that change with the input files, the settings or the version.
+
+        Files count by name, size and time of change, as in make: no pixel is read.
+        """
+        settings = {
+            key: value
+            for key, value in dataclasses.asdict(self).items()
+            if key not in ("burst", "product", "device")
+        }
+        seen = [
+            (path.name, path.stat().st_size, path.stat().st_mtime_ns)
+            for path in input_files(self.burst)
+        ]
+        text = json.dumps([settings, seen, __version__], default=str, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that will be written."""
+        if self.product.suffix.lower() == ".npz":
+            return [self.product]
+        beside = Companions(self.product)
+        report = [beside.report] if self.report else []
+        return [self.product, beside.item, beside.style, *report]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What was delivered: the product, its size, how it was made, and what the check says."""
+
+    product: Path
+    shape: tuple[int, int]
+    provenance: dict[str, str]
+    has_bar: bool
+    verdict: str | None = None
+
+
+def input_files(burst: Path) -> list[Path]:
+    """The files that a burst is made of, or that share its stem."""
+    if burst.is_dir():
+        return sorted(path for path in burst.rglob("*") if path.is_file())
+    return sorted(path for path in burst.parent.glob(f"{burst.stem}*") if path.is_file())
+
+
+def is_finished(order: Order) -> bool:
+    """Whether the product of an order is there: whole, and from the same input, settings, version.
+
+    Files are renamed into place when all of them are whole. Here each must be there, and the
+    product must open, hold the same fingerprint, and give its last pixel.
+    """
+    if not all(path.is_file() for path in order.files):
+        return False
+    try:
+        return product_facts(order.product).get("fingerprint") == order.fingerprint
+    except PushframeError:  # damaged since, or something else: made again
+        return False
+
+
+def deliver(order: Order, on_progress: Progress = lambda *_: None) -> Delivery:
+    """Read, reconstruct, check and write: all files of the order appear, or none.
+
+    on_progress: told (stage, done, total).
+    """
+    source, alignment = open_part(order)
+    making = Reconstruction(
+        source,
+        order.scale,
+        order.method,
+        order.device,
+        lambda done, total: on_progress("super-resolving", done, total),
+    )
+    facts = {"input": order.burst.name, "fingerprint": order.fingerprint}
+    if order.window is not None:
+        facts["window"] = str(order.window)
+    if order.bounds is not None:
+        facts["bbox"] = str(order.bounds)
+    if order.product.suffix.lower() == ".npz":
+        product = making.product()
+        facts = {**product.provenance, **facts}
+        write_product(dataclasses.replace(product, provenance=facts), order.product)
+        barred = bool(np.isfinite(product.std).any())
+        return Delivery(order.product, making.shape, facts, barred)
+    with atomic_files(order.product.parent) as room:
+        files = Companions(room / order.product.name)
+        with new_product(files.product, making.shape, order.scale, making.georef) as sink:
+            for strip in making.strips():
+                sink.write(*strip)
+            facts = {**making.provenance(), **facts}
+            sink.provenance = facts
+        check = _write_beside(order, source, alignment, making, sink, files, facts, on_progress)
+    barred = sink.tallies["std"].known > 0
+    verdict = None if check is None else check.verdict
+    return Delivery(order.product, making.shape, facts, barred, verdict)
+
+
+def open_part(order: Order) -> Aligned:
+    """The burst of an order, opened, aligned and cropped to the part that is asked for."""
+    source, table = align(open_burst(order.burst))
+    if order.extent == "common":
+        source = common(source)
+    window = order.window
+    if order.bounds is not None:
+        window = window_of_bounds(order.bounds, source.georef, source.shape)
+    if window is not None:
+        source = source.crop(*within(window, source.shape))
+    return Aligned(source, table)
+
+
+def _write_beside(
+    order: Order,
+    source: BurstSource,
+    alignment: Sequence[Registration],
+    making: Reconstruction,
+    sink: ProductSink,
+    files: Companions,
+    facts: dict[str, str],
+    on_progress: Progress,
+) -> HeldOut | None:
+    """STAC item, QGIS style and, if asked for, the report with its check."""
+    beside = Companions(order.product)
+    item: dict[str, Any] = stac_item(
+        beside, making.shape, making.georef, facts, sink.tallies, order.report
+    )
+    files.item.write_text(json.dumps(item, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    files.style.write_text(std_style(sink.tallies["std"]), encoding="utf-8")
+    if not order.report:
+        return None
+    check = check_held_out(
+        source,
+        order.scale,
+        order.method,
+        order.device,
+        lambda done, total: on_progress("checking the error bars", done, total),
+        facts=making.facts,
+    )
+    low = shown_part(source.shape, order.scale, making.facts.count, VALUED)
+    high = tuple(slice(order.scale * part.start, order.scale * part.stop) for part in low)
+    mean, std, samples = read_window(files.product, *high)
+    report = Report(
+        name=order.product.stem,
+        scale=order.scale,
+        method=order.method,
+        facts=making.facts,
+        window=tiled_batch(source, [low], making.facts),
+        mean=mean,
+        std=std,
+        samples=samples,
+        origin_hpx=(high[0].start, high[1].start),
+        shape=making.shape,
+        tallies=sink.tallies,
+        frames=making.frames(),
+        alignment=alignment,
+        check=check,
+        provenance=facts,
+    )
+    write_report(files.report, report)
+    return check

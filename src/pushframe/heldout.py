@@ -1,0 +1,221 @@
+"""Are the error bars right on these very data? Each frame held out in turn and predicted.
+
+A frame `v_k` that took no part is a new, noisy look at the same scene: under the posterior of
+the others, `v_k - g_k A_k u_hat` has variance `g_k^2 nu + R_k`, where `nu` is the square of the
+error bar and `R_k` the frame's noise by the law. No truth is needed. The image is reconstructed
+on the grid of the held-out frame, so that `A_k` only subsamples: between its pixels the variance
+of a reconstruction is not the mean of theirs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from .burst import Burst
+from .geometry import pixel_grid, sample_at, subsample
+from .infer import Source, facts_of, tiled_batch
+from .methods import Method, find_methods
+from .metrics import HALF_WIDTHS, LEVELS
+from .motion_table import mean_shift
+from .noise import QUANTISATION_DN2, normalised_noise_var
+from .seams import TILE_PX
+
+MAX_TILES = 2
+MAX_FRAMES = 6
+BORDER_PX = 6  # of a tile, where a reconstruction is worse than inside it
+MIN_FRAMES = 3
+MIN_PIXELS = 500
+AGREEING, FAR_OFF = 0.02, 0.05  # calibration errors: up to which bars agree, beyond which far off
+TELLING = 0.1  # share of the bars in the predicted variance below which little can be said
+
+
+@dataclass(frozen=True)
+class HeldOutFrame:
+    """One frame predicted from the others.
+
+    coverage: share of its pixels within each central interval of `LEVELS`. mean_z2: 1 is ideal.
+    bar_share: share of the error bars in the predicted variance; the rest is the frame's noise.
+    """
+
+    name: str
+    pixels: int
+    coverage: tuple[float, ...]
+    mean_z2: float
+    bar_share: float
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What held-out frames say of the error bars: the median of the frames, figure by figure.
+
+    The median, since one frame with a passing car or a wrong exposure says nothing of the bars.
+    """
+
+    frames: tuple[HeldOutFrame, ...]
+    tiles: int
+
+    @property
+    def coverage(self) -> tuple[float, ...]:
+        """Share of pixels within each central interval of `LEVELS`."""
+        return tuple(map(median, zip(*(frame.coverage for frame in self.frames), strict=True)))
+
+    @property
+    def mean_z2(self) -> float:
+        """Squared error over predicted variance; 1 is ideal, more is overconfident."""
+        return median(frame.mean_z2 for frame in self.frames)
+
+    @property
+    def bar_share(self) -> float:
+        """Share of the error bars in the predicted variance."""
+        return median(frame.bar_share for frame in self.frames)
+
+    @property
+    def pixels(self) -> int:
+        """Pixels compared, of all frames."""
+        return sum(frame.pixels for frame in self.frames)
+
+    @property
+    def calibration_error(self) -> float:
+        """Mean distance of stated and measured coverage."""
+        pairs = zip(LEVELS, self.coverage, strict=True)
+        return sum(abs(level - share) for level, share in pairs) / len(LEVELS)
+
+    @property
+    def at_90(self) -> float:
+        """Share of the pixels within their 90 % interval."""
+        return self.coverage[LEVELS.index(0.9)]
+
+    @property
+    def verdict(self) -> str:
+        """What to think of the error bars, in one sentence."""
+        seen = (
+            f"Of {len(self.frames)} frames held out in turn, {100 * self.at_90:.1f}% of the pixels "
+            "lie in the 90% interval predicted for them"
+        )
+        off = self.calibration_error
+        if off <= AGREEING and self.bar_share < TELLING:
+            noisier = math.sqrt(1 / self.bar_share - 1)
+            return (
+                f"{seen}: noise law and error bars agree with the data, but the noise of a frame "
+                f"is {noisier:.0f} times an error bar, so that bars somewhat off would not show."
+            )
+        if off <= AGREEING:
+            return f"{seen}: the error bars agree with data that they have not seen."
+        much = "" if off > FAR_OFF else "a little "
+        length = "long" if self.at_90 > 0.9 else "short"
+        return f"{seen}: error bars or noise law are {much}too {length} for these data."
+
+
+def check_held_out(
+    source: Source,
+    scale: int,
+    method: str,
+    device: torch.device | str = "cpu",
+    on_frame: Callable[[int, int], None] = lambda *_: None,
+    facts: Burst | None = None,
+) -> HeldOut | None:
+    """The check on up to 2 tiles and 6 frames, spread evenly; None where it cannot be made.
+
+    It cannot with fewer than 3 frames, or by a method without motion or error bar. Motion comes
+    from all frames; image and error bar from all but the one held out. facts: levels and noise
+    law, where they are known already.
+    """
+    chosen = find_methods([method])[method]
+    facts = facts or facts_of(source, scale, chosen.weighs_noise)
+    if facts.count < MIN_FRAMES or facts.noise is None:
+        return None
+    tiles = spread_tiles(source.shape)
+    batch = tiled_batch(source, tiles, facts).to(device)
+    whole = chosen.run(batch, scale, None)
+    if whole.flow_px is None or whole.posterior.var is None:
+        return None
+    used = batch.valid if whole.used is None else whole.used
+    batch = dataclasses.replace(batch, valid=used)  # clouds are no fault of the bars either
+    flow_px = mean_shift(whole.flow_px)
+    motion_var = _motion_variance(batch, chosen, scale, whole.posterior.var, flow_px)
+    kept = used.flatten(2).any(-1).all(0)
+    held = evenly([k for k in range(facts.count) if bool(kept[k])], MAX_FRAMES)
+    found = []
+    for done, k in enumerate(held, start=1):
+        parts = _residual(batch, chosen, scale, flow_px, motion_var, k)
+        found.append(_figures(facts.names[k], *parts))
+        on_frame(done, len(held))
+    frames = tuple(frame for frame in found if frame is not None)
+    return HeldOut(frames, len(tiles)) if frames else None
+
+
+def _motion_variance(
+    batch: Burst, method: Method, scale: int, var: Tensor, flow_px: Tensor
+) -> Tensor:
+    """What estimating the motion adds to the error bars, (B, s*H, s*W)."""
+    known = method.run(batch, scale, flow_px).posterior.var
+    assert known is not None
+    return (var - known).nan_to_num().clamp(min=0)
+
+
+def spread_tiles(shape: tuple[int, int]) -> list[tuple[slice, slice]]:
+    """Up to 2 tiles at the thirds of the diagonal; the middle where they would overlap."""
+    sides = [min(TILE_PX, size) for size in shape]
+    apart = max(shape) >= 3 * TILE_PX
+    shares = [(k + 1) / (MAX_TILES + 1) for k in range(MAX_TILES)] if apart else [0.5]
+    tiles = []
+    for share in shares:
+        starts = [round(share * (size - side)) for size, side in zip(shape, sides, strict=True)]
+        rows, columns = (
+            slice(start, start + side) for start, side in zip(starts, sides, strict=True)
+        )
+        tiles.append((rows, columns))
+    return tiles
+
+
+def evenly(items: Sequence[int], most: int) -> list[int]:
+    """Up to `most` of the items, spread over all of them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(k * (len(items) - 1) / (most - 1))] for k in range(most)]
+
+
+def _residual(
+    batch: Burst, method: Method, scale: int, flow_px: Tensor, motion_var: Tensor, held: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Residuals of frame `held`, the bars' and the noise's share of their variance, flat.
+
+    flow_px: (B, N, 2) of all frames; motion_var: what its error adds to the bars, (B, s*H, s*W)
+    on the grid of the reference.
+    """
+    others = [k for k in range(batch.count) if k != held]
+    onto_held = (flow_px - flow_px[:, held : held + 1])[:, others]
+    posterior = method.run(batch.select(others), scale, onto_held).posterior
+    assert posterior.var is not None
+    predicted, bar = (subsample(image, scale) for image in (posterior.mean, posterior.var))
+    place = pixel_grid(batch.shape, predicted) + flow_px[:, held, :, None, None]
+    bar = bar + sample_at(motion_var, scale * place, "bilinear")
+    good = batch.valid[:, held] & torch.isfinite(predicted) & torch.isfinite(bar)
+    for axis, size in enumerate(batch.shape):
+        good &= (place[:, axis] >= BORDER_PX) & (place[:, axis] <= size - 1 - BORDER_PX)
+    frame, predicted = batch.frames[:, held], predicted.nan_to_num()
+    power = (good * predicted**2).sum((1, 2)).clamp(min=1e-30)
+    gain = ((good * frame * predicted).sum((1, 2)) / power)[:, None, None]
+    signal = gain * predicted  # an exposure may be off by a percent: no fault of the bars
+    assert batch.noise is not None
+    noise = normalised_noise_var(batch.noise, signal[:, None], batch.gain[:, held : held + 1])[:, 0]
+    noise = noise.clamp(min=QUANTISATION_DN2 / float(batch.gain[0, held]) ** 2)
+    return (frame - signal)[good], (gain**2 * bar)[good], noise[good]
+
+
+def _figures(name: str, residual: Tensor, bar: Tensor, noise: Tensor) -> HeldOutFrame | None:
+    """What the pixels of one held-out frame say, None where they are too few."""
+    if residual.numel() < MIN_PIXELS:
+        return None
+    residual, bar, noise = (x.double().cpu() for x in (residual, bar, noise))
+    z2 = residual**2 / (bar + noise)
+    within = [float((z2 <= half**2).double().mean()) for half in HALF_WIDTHS.tolist()]
+    share = float((bar / (bar + noise)).mean())
+    return HeldOutFrame(name, z2.numel(), tuple(within), float(z2.mean()), share)

@@ -1,0 +1,165 @@
+"""A product written while it is made: strips to a plain file, then one Cloud-Optimised GeoTIFF.
+
+Memory does not depend on the size of the product. The plain file is reserved on disk before any
+work is done, and the GeoTIFF is read back and compared with it: on a full disk GDAL may end
+without an error.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+from xml.etree import ElementTree
+
+import numpy as np
+
+from ..burst import GeoRef
+from ..checks import require
+from ..errors import FileError, UsageError
+from ..tally import Tally
+from .atomic import atomic_path
+from .georef import rpc_strings
+from .guard import encoding
+from .product import BANDS, COG, UNITS, all_tags
+from .raster import gdal
+
+CACHE_BYTES = 64 * 2**20  # GDAL's default is a share of the machine
+CHECKED_LINES = 512  # one row of blocks of the GeoTIFF
+ITEM = np.dtype("<f4").itemsize
+
+
+class ProductSink:
+    """Lines of a product on their way to disk; `provenance` is set before the end.
+
+    tallies: range and histogram of each band, of all lines written.
+    """
+
+    def __init__(self, stream: BinaryIO, shape: tuple[int, int], scale: int) -> None:
+        self.stream, self.path = stream, Path(stream.name)
+        self.shape, self.scale = shape, scale
+        self.lines = 0
+        self.tallies = {name: Tally() for name in BANDS}
+        self.provenance: Mapping[str, str] = {}
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self.stream.fileno(), 0, len(BANDS) * self._plane)
+
+    @property
+    def _plane(self) -> int:
+        return ITEM * self.shape[0] * self.shape[1]
+
+    def write(self, row: int, *bands: np.ndarray) -> None:
+        """Lines from `row` on, (h, W) for each of mean, std and samples."""
+        require(
+            row == self.lines and all(band.shape[1] == self.shape[1] for band in bands),
+            f"lines of {self.shape[1]} px from line {self.lines} on",
+            f"line {row} of {[band.shape for band in bands]}",
+            "write strips in order",
+            UsageError,
+        )
+        for index, (name, band) in enumerate(zip(BANDS, bands, strict=True)):
+            self.stream.seek(index * self._plane + ITEM * row * self.shape[1])
+            self.stream.write(np.ascontiguousarray(band, dtype="<f4").tobytes())
+            self.tallies[name].update(band)
+        self.lines += len(bands[0])
+
+    def check(self, rasterio: Any, path: Path) -> None:
+        """FileError unless the file `path` holds every pixel that was written."""
+        with rasterio.open(path) as written:
+            for index in range(len(BANDS)):
+                for row in range(0, self.shape[0], CHECKED_LINES):
+                    height = min(CHECKED_LINES, self.shape[0] - row)
+                    found = written.read(
+                        index + 1, window=((row, row + height), (0, self.shape[1]))
+                    )
+                    start = index * self._plane + ITEM * row * self.shape[1]
+                    kept = np.fromfile(self.path, "<f4", found.size, offset=start)
+                    if not np.array_equal(found.ravel(), kept, equal_nan=True):
+                        raise OSError(f"line {row} was not written as it should be")
+
+
+@contextmanager
+def new_product(
+    path: str | Path, shape: tuple[int, int], scale: int, georef: GeoRef | None
+) -> Iterator[ProductSink]:
+    """A sink for the lines of a product, which becomes the GeoTIFF `path` when the body ends well.
+
+    shape: (s*H, s*W); georef: of the product. The file appears whole or not at all.
+    """
+    path = Path(path)
+    with gdal() as rasterio, atomic_path(path) as draft:
+        check_space(path, draft.parent, shape)
+        with (draft.parent / "strips.raw").open("wb") as stream:
+            sink = ProductSink(stream, shape, scale)
+            yield sink
+        require(
+            sink.lines == shape[0],
+            f"{shape[0]} lines",
+            sink.lines,
+            "write every line of the product",
+            UsageError,
+        )
+        plan = draft.parent / "strips.vrt"
+        plan.write_text(virtual_raster(sink, georef), encoding="utf-8")
+        with encoding(path), rasterio.Env(GDAL_CACHEMAX=CACHE_BYTES):
+            from rasterio.shutil import copy
+
+            copy(plan, draft, **COG)
+            sink.check(rasterio, draft)
+
+
+def check_space(path: Path, room: Path, shape: tuple[int, int]) -> None:
+    """FileError unless the disk has room for the strips and for a GeoTIFF that shrinks nothing."""
+    strips = len(BANDS) * ITEM * shape[0] * shape[1]
+    needed, free = round(strips * (1 + 4 / 3)), shutil.disk_usage(room).free
+    if free < needed:
+        raise FileError(
+            f"{path}: expected {needed / 1e9:.2f} GB of free space for a product of "
+            f"{shape[0]}x{shape[1]}, got {free / 1e9:.2f} GB: make room or choose another disk"
+        )
+
+
+def virtual_raster(sink: ProductSink, georef: GeoRef | None) -> str:
+    """The strips as GDAL sees them: an XML file with bands, place and all tags of a product."""
+    height, width = sink.shape
+    root = ElementTree.Element("VRTDataset", rasterXSize=str(width), rasterYSize=str(height))
+    domains: dict[str, Mapping[str, str]] = all_tags(sink.provenance, sink.scale)
+    if georef is not None:
+        if georef.crs is not None:
+            # without an axis mapping GDAL takes x for the east, as transforms do
+            ElementTree.SubElement(root, "SRS").text = georef.crs
+        if georef.transform is not None:
+            a, b, c, d, e, f = georef.transform
+            text = ", ".join(repr(value) for value in (c, a, b, f, d, e))
+            ElementTree.SubElement(root, "GeoTransform").text = text
+        if georef.rpc is not None:
+            domains["RPC"] = rpc_strings(georef.rpc)
+    for domain, tags in domains.items():
+        table = ElementTree.SubElement(root, "Metadata", {"domain": domain} if domain else {})
+        for key, value in tags.items():
+            ElementTree.SubElement(table, "MDI", key=key).text = value
+    for index, (name, unit) in enumerate(zip(BANDS, UNITS, strict=True)):
+        band = ElementTree.SubElement(
+            root,
+            "VRTRasterBand",
+            dataType="Float32",
+            band=str(index + 1),
+            subClass="VRTRawRasterBand",
+        )
+        source = ElementTree.SubElement(band, "SourceFilename", relativetoVRT="1")
+        source.text = sink.path.name
+        texts = {
+            "Description": name,
+            "UnitType": unit,
+            "NoDataValue": "nan",
+            "ImageOffset": str(index * ITEM * height * width),
+            "PixelOffset": str(ITEM),
+            "LineOffset": str(ITEM * width),
+            "ByteOrder": "LSB",
+        }
+        for tag, text in texts.items():
+            ElementTree.SubElement(band, tag).text = text
+    return ElementTree.tostring(root, encoding="unicode")

@@ -1,0 +1,72 @@
+"""What became of each frame over all tiles: how it moved, how much of it was used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .burst import Burst
+from .methods import Estimate
+
+
+@dataclass(frozen=True)
+class FrameMotion:
+    """One frame against the reference.
+
+    shift_px: (dy, dx), mean over tiles, low-res px, None where a method uses no motion.
+    spread_px: standard deviation of the shift over tiles, both axes together.
+    used: share of its valid pixels that entered, None where it has none.
+    """
+
+    name: str
+    shift_px: tuple[float, float] | None
+    spread_px: float
+    used: float | None
+
+
+class MotionTable:
+    """Sums over tiles, so that a scene of any size takes the memory of one row a frame."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.tiles = 0
+        self.shift = torch.zeros(len(names), 2, dtype=torch.float64)
+        self.square = torch.zeros_like(self.shift)
+        self.pixels = torch.zeros(2, len(names), dtype=torch.float64)  # valid, used
+
+    def update(self, burst: Burst, estimate: Estimate) -> None:
+        """Add a batch of tiles."""
+        used = burst.valid if estimate.used is None else estimate.used
+        if estimate.flow_px is None:  # the reference alone is looked at
+            used = used.clone()
+            used[:, 1:] = False
+        for total, mask in zip(self.pixels, (burst.valid, used), strict=True):
+            total += mask.sum((0, 2, 3), dtype=torch.float64).cpu()
+        if estimate.flow_px is not None:
+            shift = mean_shift(estimate.flow_px).double().cpu()
+            self.tiles += len(shift)
+            self.shift += shift.sum(0)
+            self.square += shift.square().sum(0)
+
+    def rows(self) -> list[FrameMotion]:
+        """One row a frame, in their order."""
+        count = max(self.tiles, 1)
+        mean = self.shift / count
+        spread = (self.square / count - mean**2).clamp(min=0).sum(1).sqrt()
+        seen, used = self.pixels
+        return [
+            FrameMotion(
+                name,
+                (float(mean[k, 0]), float(mean[k, 1])) if self.tiles else None,
+                float(spread[k]),
+                float(used[k] / seen[k]) if seen[k] > 0 else None,
+            )
+            for k, name in enumerate(self.names)
+        ]
+
+
+def mean_shift(flow_px: Tensor) -> Tensor:
+    """Translations (B, N, 2) of flows (B, N, 2[, H, W])."""
+    return flow_px if flow_px.ndim == 3 else flow_px.mean((-1, -2))

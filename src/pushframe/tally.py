@@ -1,0 +1,62 @@
+"""Range, moments and histogram of an image of any size, a strip at a time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+BINS_A_DECADE = 40
+DECADES = (-6, 9)  # powers of ten that the histogram spans; what lies outside counts at its ends
+
+
+class Tally:
+    """Sums over the finite pixels of an image.
+
+    The histogram has bins of equal ratio, 40 a decade (6 % wide each), over positive values: it
+    needs no range to be known beforehand.
+    """
+
+    def __init__(self) -> None:
+        self.pixels = self.known = 0
+        self.total = self.square = 0.0
+        self.low, self.high = math.inf, -math.inf
+        self.counts = np.zeros((DECADES[1] - DECADES[0]) * BINS_A_DECADE, np.int64)
+
+    def update(self, values: np.ndarray) -> None:
+        """Add a strip."""
+        self.pixels += values.size
+        seen = values[np.isfinite(values)].astype(np.float64)
+        if not seen.size:
+            return
+        self.known += seen.size
+        self.total += float(seen.sum())
+        self.square += float((seen**2).sum())
+        self.low, self.high = min(self.low, float(seen.min())), max(self.high, float(seen.max()))
+        place = (np.log10(seen[seen > 0]) - DECADES[0]) * BINS_A_DECADE
+        place = np.clip(place.astype(np.int64), 0, self.counts.size - 1)
+        self.counts += np.bincount(place, minlength=self.counts.size)
+
+    @property
+    def mean(self) -> float:
+        """Mean of the known pixels, NaN without any."""
+        return self.total / self.known if self.known else math.nan
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the known pixels, NaN without any."""
+        return (
+            math.sqrt(max(self.square / self.known - self.mean**2, 0)) if self.known else math.nan
+        )
+
+    @property
+    def edges(self) -> np.ndarray:
+        """The edges of the histogram's bins."""
+        return 10.0 ** (DECADES[0] + np.arange(self.counts.size + 1) / BINS_A_DECADE)
+
+    def quantile(self, share: float) -> float:
+        """The value below which `share` of the positive pixels lie, within a bin; NaN without."""
+        total = int(self.counts.sum())
+        if not total:
+            return math.nan
+        return float(self.edges[1 + np.searchsorted(self.counts.cumsum(), share * total)])

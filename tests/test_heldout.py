@@ -1,0 +1,124 @@
+"""The check that needs no truth: it says what the truth says, and sees wrong bars and laws."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from conftest import sources
+
+from pushframe.burst import Burst, NoiseLaw, Posterior
+from pushframe.heldout import HeldOut, HeldOutFrame, check_held_out, evenly, spread_tiles
+from pushframe.methods import METHODS, Estimate, Method
+from pushframe.metrics import LEVELS, Metrics
+from pushframe.simulate import PRESETS, Simulated, simulate_one, with_options
+
+SOLVER = METHODS["solver"]
+
+
+@pytest.fixture(scope="module")
+def made() -> Simulated:
+    """Frames of a finer image: nobody reconstructs with the simulator's own kernel."""
+    setting = with_options(PRESETS["continuous"], size=64, frames=8)
+    return simulate_one(sources(setting, 1, 11)[0], setting, 11)
+
+
+@pytest.fixture(scope="module")
+def found(made: Simulated) -> HeldOut:
+    check = check_held_out(made.burst, 2, "solver")
+    assert check is not None
+    return check
+
+
+def test_it_says_without_the_truth_what_the_truth_says(made: Simulated, found: HeldOut) -> None:
+    estimate = METHODS["solver"].run(made.burst.batched(), 2, None)
+    metrics = Metrics(2, 8)
+    metrics.update(estimate.posterior, made.truth[None], ["scene"])
+    true = metrics.compute()["all"]
+    assert found.mean_z2 == pytest.approx(true["mean_z2"], abs=0.15)
+    assert found.calibration_error == pytest.approx(true["calibration_error"], abs=0.02)
+    assert [frame.name for frame in found.frames] == [f"frame {k}" for k in (0, 1, 3, 4, 6, 7)]
+    assert found.pixels > 6 * 2000
+
+
+def with_bars(factor: float) -> Method:
+    """The solver with error bars `factor` times as long."""
+
+    def run(burst: Burst, scale: int, flow_px: torch.Tensor | None) -> Estimate:
+        estimate = SOLVER.run(burst, scale, flow_px)
+        mean, var = estimate.posterior.mean, estimate.posterior.var
+        return estimate._replace(posterior=Posterior(mean, factor**2 * var))
+
+    return Method("for the test", run, any_flow=False)
+
+
+@pytest.mark.parametrize(("factor", "said"), [(0.3, "too short"), (3.0, "too long")])
+def test_wrong_bars_are_seen(made: Simulated, monkeypatch, factor: float, said: str) -> None:
+    monkeypatch.setitem(METHODS, "solver", with_bars(factor))
+    check = check_held_out(made.burst, 2, "solver")
+    assert said in check.verdict
+
+
+@pytest.mark.parametrize(("factor", "said"), [(0.2, "too short"), (5.0, "too long")])
+def test_a_wrong_noise_law_is_seen(made: Simulated, factor: float, said: str) -> None:
+    law = made.burst.noise
+    wrong = NoiseLaw(law.a * factor, law.b * factor)
+    check = check_held_out(dataclasses.replace(made.burst, noise=wrong), 2, "solver")
+    assert said in check.verdict
+
+
+def test_right_bars_are_not_blamed(found: HeldOut) -> None:
+    assert found.calibration_error < 0.05
+    assert "too short" not in found.verdict
+    assert found.verdict.count(".") == 2  # one figure, one full stop
+
+
+def test_a_naive_error_bar_is_caught(made: Simulated) -> None:
+    """That of shift-and-add takes a bilinear neighbour for the pixel itself: far too short."""
+    check = check_held_out(made.burst, 2, "shift_and_add")
+    assert check.verdict.endswith("are too short for these data.")
+
+
+def test_where_it_cannot_be_made_it_says_none(made: Simulated) -> None:
+    assert check_held_out(made.burst, 2, "map") is None  # no error bar
+    assert check_held_out(made.burst, 2, "bicubic") is None  # no motion
+    assert check_held_out(made.burst.select([0, 1]), 2, "solver") is None
+
+
+def stub(share: float, bars: float) -> HeldOut:
+    """All levels covered by `share` more than stated."""
+    coverage = tuple(float(np.clip(level + share, 0, 1)) for level in LEVELS)
+    return HeldOut((HeldOutFrame("a", 1000, coverage, 1.0, bars),), 1)
+
+
+@pytest.mark.parametrize(
+    ("share", "bars", "said"),
+    [
+        (0.0, 0.5, "the error bars agree with data that they have not seen"),
+        (0.0, 0.01, "the noise of a frame is 10 times an error bar"),
+        (0.03, 0.5, "a little too long"),
+        (-0.03, 0.5, "a little too short"),
+        (-0.2, 0.5, "law are too short"),
+    ],
+)
+def test_the_verdict_is_one_sentence(share: float, bars: float, said: str) -> None:
+    verdict = stub(share, bars).verdict
+    assert said in verdict
+    assert verdict.endswith(".")
+
+
+def test_one_odd_frame_does_not_decide() -> None:
+    good, odd = stub(0.0, 0.5).frames[0], stub(-0.4, 0.5).frames[0]
+    assert "agree" in HeldOut((good, odd, good), 1).verdict
+
+
+def test_tiles_and_frames_are_spread() -> None:
+    assert spread_tiles((64, 80)) == [(slice(0, 64), slice(0, 80))]
+    assert spread_tiles((3000, 96)) == [
+        (slice(968, 1064), slice(0, 96)),
+        (slice(1936, 2032), slice(0, 96)),
+    ]
+    assert evenly(range(15), 6) == [0, 3, 6, 8, 11, 14]
+    assert evenly([2, 5], 6) == [2, 5]
