@@ -22,9 +22,9 @@ class Registration:
     """One line of the registration table, for people.
 
     offset_px: (dy, dx) from the reference's centre to the same ground in the frame, low-res px;
-    predicted_px: the same by georeference, None without one. residual_px: what the windows
-    disagree about, rms. correlation: their median. windows: those that agree, of those that
-    could tell. why: the reason why a frame was left out, or how else it was placed.
+    predicted_px: the same by georeference, None without one. residual_px: what a window
+    disagrees with it about, and correlation: both the windows' median. windows: those that agree,
+    of those that could tell. why: the reason why a frame was left out, or how else it was placed.
     """
 
     frame: str
@@ -101,7 +101,7 @@ def _consensus(centre: np.ndarray, moved: np.ndarray, good: np.ndarray) -> np.nd
 def _fit(
     centre: np.ndarray, moved: np.ndarray, pivot: tuple[float, float]
 ) -> tuple[Placement, float]:
-    """The affine placement of windows that agree, a translation where they are few; rms, px."""
+    """The affine placement of windows that agree, a translation if they are few; its residual."""
     if len(moved) == 0:
         return Placement(), math.inf
     spread = all(len(np.unique(centre[:, axis])) >= 3 for axis in (0, 1))
@@ -127,6 +127,7 @@ def fit_affine(points: np.ndarray, moved: np.ndarray, pivot: tuple[float, float]
 
 
 def pair(values: np.ndarray | None) -> tuple[float, float] | None:
+    """A vector (2,) as plain numbers."""
     return None if values is None else (float(values[0]), float(values[1]))
 
 

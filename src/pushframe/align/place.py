@@ -102,6 +102,7 @@ def _place(source: BurstSource, index: Sequence[int]) -> dict[int, Line]:
 
 
 def _went_far(source: BurstSource, index: int, line: Line) -> bool:
+    """Whether a frame was found so far from where it was looked for that windows saw little."""
     height, width = source.shape
     centre = np.array([height / 2, width / 2])
     before = source.placements[index].at(centre)
