@@ -94,15 +94,15 @@ def _mask(path: Path) -> np.ndarray:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="scenes, in folders of RED and NIR")
-    parser.add_argument("--methods", nargs="+", default=["bicubic", "shift_and_add", "solver"])
-    parser.add_argument("--scenes", type=int, help="the first so many alone")
+    parser.add_argument("--methods", nargs="+", default=["bicubic", "solver"])
+    parser.add_argument("--every", type=int, default=1, help="only every so many-th scene")
     parser.add_argument("--keep", type=Path, help="a folder for the products")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
     scenes = sorted(path for path in options.folder.glob("*/*") if is_probav(path))
     rows = []
-    for scene in scenes[: options.scenes]:
+    for scene in scenes[:: options.every]:
         rows.append(score_scene(scene, options.methods, options.keep))
         shown = {key: value for key, value in rows[-1].items() if not key.endswith("_scored")}
         print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}"

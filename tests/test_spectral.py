@@ -9,7 +9,7 @@ import torch
 
 from pushframe.forward import forward_model
 from pushframe.linear import leading_factor, small_inverse
-from pushframe.prior import fit_spectrum, power_law, radial_basis, spectrum_at
+from pushframe.prior import KNOTS, fit_spectrum, power_law, radial_basis, spectrum_at
 from pushframe.spectral import (
     AliasBlocks,
     half_weight,
@@ -140,3 +140,16 @@ def test_power_law_has_the_stated_variance() -> None:
     power = spectrum_at(power_law(torch.tensor([0.01, 0.3])), radial_basis(side[:, None], side))
     torch.testing.assert_close(power.mean((1, 2)), torch.tensor([0.01, 0.3]), rtol=0.05, atol=0)
     assert math.isclose(float(radial_basis(side[:, None], side).sum(-1).max()), 1, rel_tol=1e-5)
+
+
+def test_the_spectrum_never_rises() -> None:
+    axis = torch.fft.fftfreq(64)
+    basis = radial_basis(axis[:, None], axis).flatten(0, 1)
+    frequency = (axis[:, None] ** 2 + axis**2).sqrt().flatten()
+    power = 1 / (frequency**2 + 1e-3) + 900 * torch.exp(-(((frequency - 0.4) / 0.04) ** 2))
+    ones = torch.ones_like(power)
+    knots = fit_spectrum(power[None], ones[None], basis, ones)
+    assert knots.shape == (1, KNOTS)
+    assert bool((knots.diff() <= 0).all())
+    falling = fit_spectrum((1 / (frequency**2 + 1e-3))[None], ones[None], basis, ones)
+    assert bool((falling.diff() < 0).all())  # a spectrum that falls by itself is left alone

@@ -11,6 +11,7 @@ from torch import Tensor
 KNOTS = 20
 LOWEST = 1 / 256  # cycles per high-res px
 SMOOTHNESS = 30.0  # of log power, against the number of frequencies around a knot
+MANY = 100.0  # frequencies by which a knot is known well enough to bound those beyond it
 
 
 def radial_basis(fy: Tensor, fx: Tensor) -> Tensor:
@@ -41,14 +42,17 @@ def fit_spectrum(power: Tensor, known: Tensor, basis: Tensor, count: Tensor) -> 
     known: (B, F) how far the data determine each frequency, `1 - posterior / prior variance`;
     the mean shows just that share of the true power. basis: (F, KNOTS); count: (F,) how many
     frequencies each entry stands for. A knot counts as far as the data determine it; where they
-    do not, the curve goes on smoothly.
+    do not, the curve goes on smoothly, and it never rises: power that appears beyond a dip is not
+    the scene's but what frames of different days disagree about, which repeats with the pixels.
     """
     weighted = basis * count[:, None]
     trust = known @ weighted
     level = (power @ weighted / trust.clamp(min=1e-6)).clamp(min=1e-14).log()
     trust = torch.where(trust > 0.5, trust.clamp(max=300), 0)
     system = torch.diag_embed(trust) + _roughness().to(trust)
-    return torch.linalg.solve(system, (level * trust)[..., None])[..., 0]
+    curve = torch.linalg.solve(system, (level * trust)[..., None])[..., 0]
+    told = torch.where(trust >= MANY, curve, torch.inf)  # few frequencies scatter
+    return torch.minimum(curve, told.cummin(-1).values)
 
 
 def spectrum_at(knots: Tensor, basis: Tensor) -> Tensor:

@@ -103,13 +103,15 @@ def describe_image(image: np.ndarray) -> dict[str, Any]:
 
 def describe_burst(burst: BurstSource) -> dict[str, Any]:
     """What is known of a burst, from windows of it where it is large."""
-    law = burst.noise
+    law, stated = burst.noise, burst.stated_exposure
+    # frames that lie apart cannot tell theirs before they are aligned
+    exposure = "unknown" if stated is None else [round(float(stated[k]), 4) for k in burst.order]
     return {
         "kind": "burst",
         "frames": burst.count,
         "size": f"{burst.shape[0]}x{burst.shape[1]}",
         "reference": burst.names[0],
-        "exposure": [round(float(burst.exposure[k]), 4) for k in burst.order],
+        "exposure": exposure,
         "white level": round(burst.white_level, 3),
         "black level": round(burst.black_level, 3),
         "noise law": f"var = {float(law.a):g} * dn + {float(law.b):g}" if law else "unknown",

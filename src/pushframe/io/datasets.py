@@ -27,9 +27,10 @@ def is_probav(path: Path) -> bool:
 
 
 def open_probav(path: Path) -> BurstSource:
-    """A PROBA-V scene: LRkkk.png, clear where QMkkk.png is not zero; equal exposures.
+    """A PROBA-V scene: LRkkk.png, clear where QMkkk.png is not zero.
 
-    The reference is the clearest frame. HR.png and SM.png are not looked at.
+    The camera's exposures are equal, but the days' light is not: brightness is estimated. The
+    reference is the clearest frame. HR.png and SM.png are not looked at.
     """
     frames = [_png(file, index) for index, file in enumerate(_sorted(path, PROBAV_FRAMES))]
     files = [path / frame.name.replace("LR", "QM") for frame in frames]
@@ -46,7 +47,7 @@ def open_probav(path: Path) -> BurstSource:
     share = clear[reference] / np.prod(frames[0].shape)
     return BurstSource(
         frames=tuple(frames),
-        stated_exposure=np.ones(len(frames)),
+        stated_exposure=None,
         masks=tuple(masks),
         reference=reference,
         said=(
