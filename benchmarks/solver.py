@@ -82,9 +82,10 @@ def main() -> None:
             }
             for name, work in tasks.items():
                 row[f"{name}_hr_mp_per_s"] = megapixels / timed(work, options.device, options.runs)
-            posterior, fit, _ = solve(burst, 2)
+            solved = solve(burst, 2)
             metrics = Metrics(2)
-            metrics.update(posterior, truth, ["scene"] * batch, fit.flow_px, flow_px)
+            motion = solved.flow_px if solved.flow_px.ndim == 3 else solved.flow_px.mean((-1, -2))
+            metrics.update(solved.posterior, truth, ["scene"] * batch, motion, flow_px)
             figures = metrics.compute()["all"]
             row |= {name: figures[name] for name in ("psnr_db", "flow_rmse_px")}
             if options.device == "cuda":

@@ -46,7 +46,7 @@ def images(tmp_path: Path) -> Path:
 
 def test_help_teaches_by_example() -> None:
     assert "Exit codes: 0 good, 1 checked and not good, 2 wrong use" in run("--help")
-    for command in ("demo", "run", "simulate", "evaluate", "info", "validate"):
+    for command in ("demo", "run", "train", "simulate", "evaluate", "info", "validate"):
         text = run(command, "--help")
         assert f"pushframe {command}" in text
         assert "Examples" in text

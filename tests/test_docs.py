@@ -7,21 +7,24 @@ import json
 import pkgutil
 import re
 import shlex
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
 import typer
 
 import pushframe
-from pushframe import methods
+from pushframe import methods, theory
 from pushframe.cli import app
+from pushframe.cli.console import flattened
 from pushframe.simulate import PRESETS, Simulation
+from pushframe.train import TrainConfig, load_train_config
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 MODULES = {module.name for module in pkgutil.iter_modules(pushframe.__path__)}
-FILES = r"\.(cff|css|html|jp2|js|json|md|npy|npz|png|py|safetensors|svg|tiff?|toml|txt)$"
+SETTINGS = set(flattened(asdict(TrainConfig())))
+FILES = r"\.(cff|css|html|jp2|js|json|md|npy|npz|png|py|jsonl|safetensors|svg|tiff?|toml|txt)$"
 
 
 def missing_names(text: str) -> list[str]:
@@ -32,10 +35,14 @@ def missing_names(text: str) -> list[str]:
 
 def _exists(name: str) -> bool:
     """Whether the package holds a dotted name; those of other packages are not judged."""
+    if name in SETTINGS:
+        return True
     first, *rest = name.removeprefix("pushframe.").split(".")
     if first in MODULES:
         module = importlib.import_module(f"pushframe.{first}")
-        return _has(module, rest) or _has(getattr(module, first.capitalize(), None), rest)
+        return (
+            not rest or _has(module, rest) or _has(getattr(module, first.capitalize(), None), rest)
+        )
     ours = hasattr(pushframe, first) or name.startswith("pushframe.")
     return not ours or _has(pushframe, [first, *rest])
 
@@ -88,7 +95,9 @@ def test_what_a_page_names_exists(page: Path) -> None:
     parse_commands(text)
 
 
-@pytest.mark.parametrize(("page", "keys"), [("conventions.md", 0), ("evaluation.md", 30)])
+@pytest.mark.parametrize(
+    ("page", "keys"), [("conventions.md", 0), ("evaluation.md", 30), ("theory.md", 0)]
+)
 def test_examples_run_and_keys_are_documented(page: str, keys: int, monkeypatch) -> None:
     monkeypatch.setattr(methods, "METHODS", dict(methods.METHODS))
     text, space = (ROOT / "docs" / page).read_text(), {}
@@ -105,6 +114,25 @@ def test_every_setting_of_every_preset_is_documented() -> None:
         shown = re.findall(rf"^\| `{name}` \|[^|]*\|([^|]*\|[^|]*\|[^|]*)\|", table, re.M)
         words = [re.findall(r"[a-z]+|[\d.]+", text) for text in (values, *shown)]
         assert [w[:6].removesuffix(".0") for w in words[0]] == [w[:6] for w in words[1]]
+
+
+def test_every_public_name_of_the_theory_is_documented() -> None:
+    text = (ROOT / "docs/theory.md").read_text()
+    assert [name for name in theory.__all__ if f"`theory.{name}`" not in text] == []
+
+
+def test_every_setting_of_training_is_documented() -> None:
+    shown = re.findall(r"^\| `([\w.]+)` \|", (ROOT / "docs/training.md").read_text(), re.M)
+    assert set(shown) >= SETTINGS
+
+
+def test_the_configuration_shown_loads(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(blocks((ROOT / "docs/training.md").read_text(), "toml"))
+    assert load_train_config(own).data.bursts == "bursts"
+    own.write_text(own.read_text().replace("minutes", "minuets"))
+    with pytest.raises(pushframe.PushframeError, match="minuets"):
+        load_train_config(own)
 
 
 def test_what_is_wrong_is_caught() -> None:

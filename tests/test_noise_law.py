@@ -11,7 +11,7 @@ from conftest import sources
 from pushframe import noise_law
 from pushframe.burst import Burst, NoiseLaw
 from pushframe.errors import BurstError
-from pushframe.noise_law import estimate_noise_law, regress, trimmed_power
+from pushframe.noise_law import estimate_noise_law, regress, trimmed_power, with_noise_law
 from pushframe.simulate import PRESETS, simulate_one, with_options
 
 TOLERANCE = 0.10  # of the variance at the 5th, 50th and 95th percentile of the raw pixels
@@ -99,3 +99,15 @@ def test_frames_of_other_places_are_no_ground_for_a_law() -> None:
     )
     with pytest.raises(BurstError, match=r"expected 3 frames that agree.*give noise_a"):
         estimate_noise_law(mixed)
+
+
+def test_a_law_from_frames_that_cannot_be_registered_is_said_to_be_doubtful() -> None:
+    setting = with_options(PRESETS["paper"], size=32, frames=6)
+    scene = sources(setting, 1)[0]
+    said = []
+    for contrast in (1.0, 0.01):
+        faint = 0.3 + contrast * (scene - scene.mean())
+        burst = dataclasses.replace(simulate_one(faint, setting, 0).burst, noise=None)
+        said.append(with_noise_law(burst, 2).notes)
+    assert [len(notes) for notes in said] == [1, 2]
+    assert "The scene shows too little to register its frames by" in said[1][1]

@@ -6,12 +6,14 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 from pushframe.forward import forward_model
 from pushframe.linear import leading_factor, small_inverse
 from pushframe.prior import KNOTS, fit_spectrum, power_law, radial_basis, spectrum_at
 from pushframe.spectral import (
     AliasBlocks,
+    axis_frequencies,
     half_weight,
     image_frequencies,
     to_folded,
@@ -30,9 +32,9 @@ def generator(seed: int = 0) -> torch.Generator:
 def test_folding_there_and_back_keeps_image_and_energy(scale: int, lattice: tuple) -> None:
     image = torch.randn(2, scale * lattice[0], scale * lattice[1], generator=generator())
     folded = to_folded(image, scale)
-    assert folded.shape == (2, lattice[0], lattice[1] // 2 + 1, scale**2)
+    assert folded.shape == (2, scale**2, lattice[0], lattice[1] // 2 + 1)
     torch.testing.assert_close(to_image(folded, scale, lattice[1]), image, atol=2e-6, rtol=0)
-    energy = (folded.abs() ** 2 * half_weight(lattice[1], image)[:, None]).sum()
+    energy = (folded.abs() ** 2 * half_weight(lattice[1], image)).sum()
     torch.testing.assert_close(energy, image.square().sum(), rtol=1e-5, atol=0)
 
 
@@ -47,57 +49,94 @@ def test_transfer_is_the_forward_model(scale: int) -> None:
     )
     flow = torch.tensor([[[0.0, 0.0], [0.3, -0.7], [-1.2, 0.45]]])
     frames = forward_model(flow, (size, size), scale, 0).forward(image)
-    seen = (transfer(flow, (size, size), scale) @ to_folded(image, scale)[..., None])[..., 0]
-    expected = torch.fft.rfft2(frames, norm="ortho").permute(0, 2, 3, 1)
+    seen = transfer(flow, (size, size), scale).predict(to_folded(image, scale))
+    expected = torch.fft.rfft2(frames, norm="ortho")
     assert (seen - expected).abs().max() < 5e-6
-    wrong = (transfer(-flow, (size, size), scale) @ to_folded(image, scale)[..., None])[..., 0]
+    wrong = transfer(-flow, (size, size), scale).predict(to_folded(image, scale))
     assert (wrong - expected).abs().max() > 0.1  # twin: flow the other way
 
 
-def blocks(frames: int = 5) -> tuple[AliasBlocks, torch.Tensor, torch.Tensor, torch.Tensor]:
+def blocks(frames: int = 5, scale: int = 2) -> tuple[AliasBlocks, Tensor, Tensor, Tensor]:
+    """Blocks with what they are made of, frequency first: h (a, c, N, K), weights, prior."""
     flow = 2 * torch.rand(1, frames, 2, generator=generator(1)) - 1
-    see = transfer(flow, (6, 6), 2)
-    precision = 1 + 3 * torch.rand(1, 1, 1, frames, generator=generator(2)).expand(1, 6, 4, frames)
-    prior = 0.5 + torch.rand(1, 6, 4, 4, generator=generator(3))
-    return AliasBlocks(see, precision, prior), see, precision, prior
+    see = transfer(flow, (6, 6), scale)
+    precision = 1 + 3 * torch.rand(1, frames, generator=generator(2))
+    prior = 0.5 + torch.rand(1, scale**2, 6, 4, generator=generator(3))
+    solved = AliasBlocks(see, precision, prior)
+    return solved, see.whole[0].permute(2, 3, 0, 1), precision[0], prior[0].permute(1, 2, 0)
 
 
-def test_blocks_are_the_gaussian_posterior() -> None:
-    solved, see, precision, prior = blocks()
-    data = torch.randn(1, 6, 4, 5, dtype=torch.complex64, generator=generator(4))
-    for place in ((0, 0), (2, 1), (5, 3)):
-        h, w, s = see[0][place], precision[0][place], prior[0][place]
+@pytest.mark.parametrize("scale", [2, 3])
+def test_blocks_are_the_gaussian_posterior(scale: int) -> None:
+    solved, see, w, prior = blocks(scale=scale)
+    data = torch.randn(1, 5, 6, 4, dtype=torch.complex64, generator=generator(4))
+    found = solved.mean(data)[0]
+    for y, x in ((0, 0), (2, 1), (5, 3)):
+        h, s = see[y, x], prior[y, x]
         normal = h.mH @ (w[:, None] * h) + torch.diag(1 / s)
-        mean = torch.linalg.solve(normal, h.mH @ (w * data[0][place]))
-        torch.testing.assert_close(solved.mean(data)[0][place], mean, atol=1e-5, rtol=0)
+        mean = torch.linalg.solve(normal, h.mH @ (w * data[0, :, y, x]))
+        torch.testing.assert_close(found[:, y, x], mean, atol=1e-5, rtol=0)
+        inverse = solved.covariance[0, :, :, y, x]
+        torch.testing.assert_close(inverse, torch.linalg.inv(normal), atol=1e-5, rtol=0)
         torch.testing.assert_close(
-            solved.log_det[0][place], torch.linalg.slogdet(normal)[1], atol=1e-4, rtol=0
+            solved.log_det[0, y, x], torch.linalg.slogdet(normal)[1], atol=1e-4, rtol=0
         )
 
 
+def test_determinant_slope_and_leverage_against_dense() -> None:
+    solved, see, w, _ = blocks()
+    count = half_weight(6, w)
+    turn = tuple(2j * math.pi * f for f in axis_frequencies((6, 6), 2, w))
+    fy, fx = image_frequencies((6, 6), 2, w)
+    total, mirrored = torch.zeros(5, 3), torch.zeros(5)
+    for y in range(6):
+        for x in range(4):
+            h, inverse = see[y, x], solved.covariance[0, :, :, y, x]
+            answer = inverse @ h.mH * w  # (K, N)
+            shifts = [2j * math.pi * f[:, y, x] for f in (fy, fx)]
+            for kind, t in enumerate((*shifts, torch.ones(4))):
+                total[:, kind] += count[x] * ((h * t) * answer.mT).sum(-1).real
+            mirrored += count[x] * ((h * shifts[0]) * (inverse.mT @ h.mH * w).mT).sum(-1).real
+    found = solved.determinant_slope(count, turn)[0]
+    torch.testing.assert_close(found, total, atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(solved.leverage(count)[0], total[:, 2], atol=1e-3, rtol=1e-4)
+    assert (found[:, 0] - mirrored).abs().max() > 0.1  # twin: the inverse not conjugated
+
+
 def test_information_is_that_of_the_marginal_covariance() -> None:
-    solved, see, precision, prior = blocks()
-    change = torch.randn(1, 6, 4, 5, 3, dtype=torch.complex64, generator=generator(5))
-    count = half_weight(6, precision)
-    found = solved.information(change, precision, count)[0]
+    solved, see, w, prior = blocks()
+    change = torch.randn(1, 5, 3, 6, 4, dtype=torch.complex64, generator=generator(5))
+    count = half_weight(6, w)
+    found = solved.information(change, count)[0]
     total = torch.zeros(15, 15)
     for y in range(6):
         for x in range(4):
-            h = see[0, y, x]
-            covariance = (h * prior[0, y, x]) @ h.mH + torch.diag(1 / precision[0, y, x])
+            h = see[y, x]
+            covariance = (h * prior[y, x]) @ h.mH + torch.diag(1 / w)
             inverse = torch.linalg.inv(covariance)
             columns = torch.zeros(5, 15, dtype=torch.complex64)
             for frame in range(5):
-                columns[frame, 3 * frame : 3 * frame + 3] = change[0, y, x, frame]
+                columns[frame, 3 * frame : 3 * frame + 3] = change[0, frame, :, y, x]
             total += count[x] * (columns.mH @ inverse @ columns).real
     torch.testing.assert_close(found, total, atol=2e-3, rtol=1e-4)
+
+
+def test_answers_move_the_mean_as_the_data_would() -> None:
+    solved, *_ = blocks()
+    data = torch.randn(1, 5, 6, 4, dtype=torch.complex64, generator=generator(6))
+    alone = torch.zeros_like(data)
+    alone[:, 3] = data[:, 3]
+    torch.testing.assert_close(
+        solved.answers(data[:, :, None])[:, 3, 0], solved.mean(alone), atol=1e-5, rtol=0
+    )
 
 
 def test_small_inverse_against_the_library() -> None:
     root = torch.randn(7, 3, 4, 6, dtype=torch.complex64, generator=generator())
     matrix = root @ root.mH + 0.1 * torch.eye(4)
-    inverse, log_det = small_inverse(matrix)
-    torch.testing.assert_close(inverse, torch.linalg.inv(matrix), atol=1e-3, rtol=1e-3)
+    inverse, log_det = small_inverse(matrix.movedim(1, -1))
+    expected = torch.linalg.inv(matrix).movedim(1, -1)
+    torch.testing.assert_close(inverse, expected, atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1], atol=1e-4, rtol=1e-4)
 
 
@@ -122,8 +161,8 @@ def test_the_spectrum_of_known_images_is_found() -> None:
     images = torch.fft.ifft2(torch.fft.fft2(white) * power.sqrt()).real
     assert float(images.var()) == pytest.approx(0.02, rel=0.4)
     folded = to_folded(images, 2).abs() ** 2
-    count = half_weight(64, images)[:, None].expand(basis.shape[:-1]).flatten()
-    known = torch.linspace(1, 0.3, basis.shape[-2])[None].expand(6, 64, 33, 4)
+    count = half_weight(64, images).expand(basis.shape[:-1]).flatten()
+    known = torch.linspace(1, 0.3, 4)[:, None, None].expand(6, 4, 64, 33)
     for share in (torch.ones_like(known), known):
         power = (folded * share).flatten(1)
         knots = fit_spectrum(power, share.flatten(1), basis.flatten(0, -2), count)

@@ -68,7 +68,7 @@ def map_estimate(
         generator = torch.Generator(burst.frames.device).manual_seed(seed)
         draws = (problem.sample_error(generator) ** 2 for _ in range(samples))
         var = sum((problem.crop(draw) for draw in draws), torch.zeros_like(mean)) / samples
-    return Posterior(mean, var).without(far_from_samples(burst, flow_px, scale))
+    return Posterior(mean, var).without(far_from_samples(burst.valid, flow_px, scale))
 
 
 def _prior(burst: Burst, noise_var: Tensor) -> Tensor:

@@ -201,6 +201,18 @@ class Burst:
             georef=self.georef if order[0] == 0 else None,
         )
 
+    def part(self, index: Tensor) -> Burst:
+        """Some bursts of a batch."""
+        return dataclasses.replace(
+            self,
+            frames=self.frames[index],
+            valid=self.valid[index],
+            exposure=self.exposure[index],
+            white_level=self.white_level[index],
+            black_level=self.black_level[index],
+            noise=None if self.noise is None else self.noise.map(lambda x: x[index]),
+        )
+
     def tile(self, rows: slice, columns: slice) -> Burst:
         """A window of all frames, low-res px, as a batch of one.
 

@@ -38,6 +38,12 @@ def load_config(base: T, path: Path | None = None, overrides: Sequence[str] = ()
     return config
 
 
+def load_values(base: T, values: Mapping[str, Any]) -> T:
+    """`base` with nested `values` put in its place, checked as those of a file are."""
+    merged: T = _merge(base, values, "")
+    return merged
+
+
 def suggestion(name: str, known: Sequence[str]) -> str:
     """What to do about an unknown name: the nearest known one, or the list of them."""
     near = difflib.get_close_matches(name, known, n=1)
@@ -64,8 +70,9 @@ def _fit(value: Any, hint: Any, name: str) -> Any:
     """`value` as the type `hint`, or an error that names the option."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
-        if value in arguments:
-            return value
+        word = str(value).lower() if isinstance(value, bool) else value  # `motion=true` is a word
+        if word in arguments:
+            return word
     elif origin in (typing.Union, types.UnionType):
         for choice in arguments:
             try:

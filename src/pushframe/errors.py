@@ -19,3 +19,7 @@ class BurstError(PushframeError):
 
 class MissingPackageError(PushframeError):
     """An optional package is needed for what was asked."""
+
+
+class TrainingError(PushframeError):
+    """A training run that cannot go on: its loss is not a number any more, or explodes."""

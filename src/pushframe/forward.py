@@ -98,9 +98,9 @@ class Translations:
         return matrix, (centre >= 0) & (centre <= canvas - 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        # one product for all frames' columns, then a small one a frame
-        right = image @ self.columns.flatten(1, 2).mT
-        return self.rows @ right.unflatten(2, self.columns.shape[1:3]).permute(0, 2, 1, 3)
+        # one product for all frames' rows, then a small one a frame
+        left = self.rows.flatten(1, 2) @ image
+        return left.unflatten(1, self.rows.shape[1:3]) @ self.columns.mT
 
     def adjoint(self, frames: Tensor) -> Tensor:
         # summing over frames inside the product saves a (B, N, h, w) intermediate

@@ -6,20 +6,23 @@ prior, on a canvas that reaches a little beyond the frames.
 
 from __future__ import annotations
 
+import copy
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .burst import Burst
 from .forward import canvas_shape, forward_model
 from .linear import conjugate_gradients
 from .ops import splat
 from .prior import radial_basis, spectrum_at
-from .spectral import AliasBlocks, image_frequencies, to_folded, to_image, transfer
+from .spectral import AliasBlocks, half_weight, image_frequencies, to_folded, to_image, transfer
 
 CANVAS_PAD_PX = 4  # low-res px: room for shifted frames; the kernel's tails end there
 
 NODES = 4  # along each axis, where a flow is looked at to stand for its surroundings
+NODE_LATTICE = 16  # low-res frequencies along each axis that stand for all at a node
 
 
 def weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
@@ -37,22 +40,59 @@ class GaussianProblem:
 
     def __init__(self, flow_px: Tensor, precision: Tensor, knots: Tensor, scale: int) -> None:
         shape = (precision.shape[-2], precision.shape[-1])
-        self.pad, self.scale, self.flow_px = scale * CANVAS_PAD_PX, scale, flow_px
+        self.pad, self.scale = scale * CANVAS_PAD_PX, scale
+        self.flow_px, self.knots = flow_px, knots
         self.canvas = canvas_shape(shape, scale, self.pad)
         self.model = forward_model(flow_px, shape, scale, self.pad)
-        self.precision = precision * self.model.inside
         rows = torch.fft.fftfreq(self.canvas[0], device=knots.device)
         columns = torch.fft.rfftfreq(self.canvas[1], device=knots.device)
         self.prior = spectrum_at(knots, radial_basis(rows[:, None], columns))
+        self.stiffness = 1 / self.prior
         lattice = (self.canvas[0] // scale, self.canvas[1] // scale)
         folded = radial_basis(*image_frequencies(lattice, scale, knots))
-        area = self.model.inside.to(precision).mean((-1, -2)) * (shape[0] * shape[1])
-        typical = self.precision.sum((-1, -2)) / area.clamp(min=1)
-        shift_px, share = _typical_shifts(flow_px)
-        self.blocks = AliasBlocks(
-            transfer(shift_px, lattice, scale),
-            (share * typical).repeat_interleave(round(1 / share), 1)[:, None, None],
-            spectrum_at(knots, folded),
+        self.folded_prior = spectrum_at(knots, folded)
+        # a flow is represented by its nodes, each a frame of its own with a share of the weight
+        nodes = flow_px[:, :, None] if flow_px.ndim == 3 else _at_nodes(flow_px)
+        self.nodes = nodes.shape[2]
+        self.see = transfer(nodes.flatten(1, 2), lattice, scale)
+        self._weigh(precision)
+
+    def _weigh(self, precision: Tensor) -> None:
+        self.precision = precision * self.model.inside
+        typical = (self.typical_precision() / self.nodes).repeat_interleave(self.nodes, 1)
+        self.blocks = AliasBlocks(self.see, typical, self.folded_prior)
+
+    def typical_precision(self) -> Tensor:
+        """The mean precision of each frame's pixels on the canvas, (B, N)."""
+        area = self.model.inside.expand(self.precision.shape).sum((-1, -2))
+        return self.precision.sum((-1, -2)) / area.clamp(min=1)
+
+    def leverage(self) -> Tensor:
+        """Share of each frame's noise that the image takes up, (B, N)."""
+        if self.nodes == 1:
+            return _mean_leverage(self.blocks)
+        local = _mean_leverage(node_blocks(self))
+        return local.unflatten(0, (-1, self.nodes)).mean(1)
+
+    def reweighted(self, precision: Tensor) -> GaussianProblem:
+        """The same problem with another precision of its pixels."""
+        other = copy.copy(self)
+        other._weigh(precision)
+        return other
+
+    def tightened(self, factor: float) -> GaussianProblem:
+        """The same problem with a prior of so many times the precision."""
+        other = copy.copy(self)
+        other.knots = self.knots - math.log(factor)
+        other.prior, other.folded_prior = self.prior / factor, self.folded_prior / factor
+        other.stiffness = self.stiffness * factor
+        other._weigh(self.precision)
+        return other
+
+    def part(self, index: Tensor) -> GaussianProblem:
+        """The problem of some bursts of the batch."""
+        return GaussianProblem(
+            self.flow_px[index], self.precision[index], self.knots[index], self.scale
         )
 
     def solve(self, data: Tensor, start: Tensor | None = None, tolerance: float = 5e-4) -> Tensor:
@@ -65,9 +105,8 @@ class GaussianProblem:
 
     def normal(self, image: Tensor) -> Tensor:
         """`(sum_t F_t' D' W D F_t + prior^-1) image`."""
-        return self.model.adjoint(self.precision * self.model.forward(image)) + self.filter(
-            image, 1 / self.prior
-        )
+        seen = self.model.adjoint(self.precision * self.model.forward(image))
+        return seen + self.filter(image, self.stiffness)
 
     def precondition(self, image: Tensor) -> Tensor:
         """The periodic, uniformly weighted problem solved exactly, alias block by alias block."""
@@ -95,21 +134,36 @@ class GaussianProblem:
         return torch.randn(shape, generator=generator, device=self.precision.device)
 
 
-def at_nodes(flow_px: Tensor) -> Tensor:
-    """Flows (B, N, 2, H, W) at the middles of NODES x NODES equal regions, (B, N, 2, M)."""
+def _at_nodes(flow_px: Tensor) -> Tensor:
+    """Flows (B, N, 2, H, W) at the middles of NODES x NODES equal regions, (B, N, M, 2)."""
     index = [((torch.arange(NODES) + 0.5) / NODES * size).long() for size in flow_px.shape[-2:]]
-    return flow_px[..., index[0][:, None], index[1]].flatten(3)
+    return flow_px[..., index[0][:, None], index[1]].flatten(3).transpose(2, 3)
 
 
-def _typical_shifts(flow_px: Tensor) -> tuple[Tensor, float]:
-    """Translations (B, N*M, 2) that stand for flows (B, N, 2[, H, W]), and the share of each."""
-    if flow_px.ndim == 3:
-        return flow_px, 1.0
-    return at_nodes(flow_px).transpose(2, 3).flatten(1, 2), 1 / NODES**2
+def spread_nodes(values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Values at the nodes (..., M) for every pixel of a frame, (..., H, W): the nearest node's."""
+    rows, columns = (torch.arange(size) * NODES // size for size in shape)
+    return values.unflatten(-1, (NODES, NODES))[..., rows[:, None], columns]
 
 
-def far_from_samples(burst: Burst, flow_px: Tensor, scale: int) -> Tensor:
+def _mean_leverage(blocks: AliasBlocks) -> Tensor:
+    """Mean over frequencies of what the image takes up of each frame, (B, N)."""
+    count = half_weight(blocks.width, blocks.precision)
+    return blocks.leverage(count) / (count.sum() * blocks.covariance.shape[-2])
+
+
+def node_blocks(problem: GaussianProblem) -> AliasBlocks:
+    """The blocks of the local translations at the nodes of a flow, a batch of B * M bursts."""
+    lattice = (NODE_LATTICE, NODE_LATTICE)
+    nodes = _at_nodes(problem.flow_px).transpose(1, 2).flatten(0, 1)
+    folded = radial_basis(*image_frequencies(lattice, problem.scale, nodes))
+    prior = spectrum_at(problem.knots, folded).repeat_interleave(NODES**2, 0)
+    typical = problem.typical_precision().repeat_interleave(NODES**2, 0)
+    return AliasBlocks(transfer(nodes, lattice, problem.scale), typical, prior)
+
+
+def far_from_samples(valid: Tensor, flow_px: Tensor, scale: int) -> Tensor:
     """High-res pixels with no valid sample within s-1 of them, (B, s*H, s*W) bool."""
-    valid = burst.valid.to(burst.frames)
-    near = splat(valid, valid, flow_px, scale).weight
+    one = valid.to(flow_px)
+    near = splat(one, one, flow_px, scale).weight
     return F.max_pool2d(near, 2 * scale - 1, stride=1, padding=scale - 1) <= 0

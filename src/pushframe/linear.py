@@ -65,7 +65,10 @@ def conjugate_gradients_pair(
         preconditioned = precondition(*residual)
         previous, energy = energy, torch.where(active, _dots(residual, preconditioned), energy)
         ratio = energy / previous.clamp(min=1e-38)
-        direction = tuple(a + ratio * b for a, b in zip(preconditioned, direction, strict=True))
+        direction = (
+            preconditioned[0] + ratio * direction[0],
+            preconditioned[1] + ratio * direction[1],
+        )
     return x[0], x[1]
 
 
@@ -77,37 +80,47 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum((-1, -2), keepdim=True)
 
 
+def sum_of_products(a: Tensor, b: Tensor, dim: int) -> Tensor:
+    """`sum_k a_k b_k` along a short axis of tensors that broadcast, the products never stored."""
+    total = a.select(dim, 0) * b.select(dim, 0)
+    for k in range(1, a.shape[dim]):
+        total.addcmul_(a.select(dim, k), b.select(dim, k))
+    return total
+
+
 def small_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Inverse and log determinant of many small positive Hermitian matrices (..., K, K).
+    """Inverse and log determinant of many small positive Hermitian matrices (B, K, K, ...).
 
     Gauss-Jordan elimination, which needs no pivoting for these, one whole batch at a time:
     library routines take the matrices one by one.
     """
     work = matrix.clone()
-    log_det = torch.zeros_like(matrix[..., 0, 0].real)
-    for k in range(matrix.shape[-1]):
-        pivot = work[..., k, k].real.clamp(min=1e-30)
-        log_det = log_det + pivot.log()
-        row = work[..., k, :] / pivot[..., None]
-        column = work[..., :, k].clone()
-        column[..., k] = 0
-        work = work - column[..., :, None] * row[..., None, :]
-        work[..., k, :] = row
-        work[..., :, k] = -column / pivot[..., None]
-        work[..., k, k] = 1 / pivot
+    log_det = torch.zeros_like(matrix[:, 0, 0].real)
+    for k in range(matrix.shape[1]):
+        pivot = work[:, k, k].real.clamp(min=1e-30)
+        log_det += pivot.log()
+        inverse = pivot.reciprocal()
+        row = work[:, k] * inverse[:, None]
+        column = work[:, :, k].clone()
+        column[:, k] = 0
+        work.addcmul_(column[:, :, None], row[:, None], value=-1)
+        work[:, k] = row
+        work[:, :, k] = column * -inverse[:, None]
+        work[:, k, k] = inverse
     return work, log_det
 
 
 def leading_factor(matrix: Tensor, rank: int) -> Tensor:
     """A factor L (B, n, rank) with `L L'` near a positive matrix (B, n, n): pivoted Cholesky."""
     left = matrix.diagonal(dim1=-2, dim2=-1).clone()
-    columns: list[Tensor] = []
-    for _ in range(min(rank, matrix.shape[-1])):
-        place = left.argmax(-1)[:, None]
-        column = matrix.gather(2, place[..., None].expand(-1, matrix.shape[1], 1))[..., 0]
-        for known in columns:
-            column = column - known * known.gather(1, place)
-        column = column / left.gather(1, place).clamp(min=1e-30).sqrt()
-        left = (left - column**2).clamp(min=0).scatter(1, place, 0)
-        columns.append(column)
-    return torch.stack(columns, -1)
+    entry = torch.arange(len(matrix), device=matrix.device)
+    rank = min(rank, matrix.shape[-1])
+    factor = matrix.new_zeros(*matrix.shape[:2], rank)
+    for k in range(rank):
+        place = left.argmax(-1)
+        known = factor @ factor[entry, place][..., None]
+        pivot = left[entry, place].clamp(min=1e-30).sqrt()
+        column = (matrix[entry, place] - known[..., 0]) / pivot[:, None]
+        left = (left - column**2).clamp(min=0).scatter(1, place[:, None], 0)
+        factor[..., k] = column
+    return factor

@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from .baselines import bicubic, map_estimate, shift_and_add
 from .burst import Burst, Posterior
-from .checks import frame_label
+from .checks import frame_label, require
 from .config import suggestion
 from .errors import UsageError
+from .gaussian import far_from_samples
+from .model import MotionKind, Network, estimate_motion
 from .registration import register
 from .solver import solve
+from .weights import SUFFIX, load_weights, shipped_weights, to_device
 
 MAP_SAMPLES = 16
 
@@ -37,14 +41,12 @@ class Estimate(NamedTuple):
 class Method:
     """`run(burst, scale, flow_px)` for a batch; flow_px None means: estimate the motion.
 
-    weighs_noise: needs the noise law. any_flow: takes a known flow for every pixel, not only one
-    translation a frame.
+    weighs_noise: needs the noise law.
     """
 
     about: str
     run: Callable[[Burst, int, Tensor | None], Estimate]
     weighs_noise: bool = True
-    any_flow: bool = True
 
 
 def _registered(reconstruct: Callable[[Burst, Tensor, int], Posterior]) -> Callable[..., Estimate]:
@@ -58,16 +60,16 @@ def _registered(reconstruct: Callable[[Burst, Tensor, int], Posterior]) -> Calla
 
 
 def _solved(burst: Burst, scale: int, flow_px: Tensor | None) -> Estimate:
-    posterior, fit, used = solve(burst, scale, flow_px)
+    solved = solve(burst, scale, flow_px)
     there = burst.valid.any(-1).any(-1)  # a tile may lie outside some frames
-    share = ((~fit.kept & there).sum(0) / there.sum(0).clamp(min=1)).tolist()
+    share = ((~solved.kept & there).sum(0) / there.sum(0).clamp(min=1)).tolist()
     notes = tuple(
         f"{frame_label(k, name)} disagrees with the others and was left out"
         f"{'.' if share[k] == 1 else ' in part.'}"
         for k, name in enumerate(burst.names)
         if share[k] > 0
     )
-    return Estimate(posterior, fit.flow_px, used, notes)
+    return Estimate(solved.posterior, solved.flow_px, solved.used, notes)
 
 
 METHODS = {
@@ -91,20 +93,52 @@ METHODS = {
     "solver": Method(
         "motion, gains, prior and image estimated together, with an error bar",
         _solved,
-        any_flow=False,
     ),
 }
 BEST = "solver"
 
 
+def method_names() -> list[str]:
+    """Every name that `find_methods` knows: built-in methods, then shipped weights."""
+    return [*METHODS, *shipped_weights()]
+
+
 def find_methods(names: Sequence[str]) -> dict[str, Method]:
-    """The named methods, in order; an unknown name is an error that suggests the nearest."""
-    for name in names:
-        if name not in METHODS:
-            raise UsageError(
-                f"expected methods of {', '.join(METHODS)}, got {name!r}: "
-                f"{suggestion(name, list(METHODS))}"
-            )
+    """The named methods, in order; an unknown name is an error that suggests the nearest.
+
+    A name of shipped weights, or a file of weights, is a network.
+    """
     if not names:
-        raise UsageError(f"expected at least one method of {', '.join(METHODS)}, got none: name it")
-    return {name: METHODS[name] for name in names}
+        known = ", ".join(method_names())
+        raise UsageError(f"expected at least one method of {known}, got none: name it")
+    return {name: METHODS[name] if name in METHODS else _from_weights(name) for name in names}
+
+
+def _from_weights(name: str) -> Method:
+    if name not in shipped_weights() and not name.endswith(SUFFIX):
+        raise UsageError(
+            f"expected methods of {', '.join(method_names())}, or a {SUFFIX} file, got {name!r}: "
+            f"{suggestion(name, method_names())}"
+        )
+    network, card = load_weights(name)
+    return Method(f"network {card['network']}", partial(run_network, network))
+
+
+@torch.no_grad()
+def run_network(network: Network, burst: Burst, scale: int, flow_px: Tensor | None) -> Estimate:
+    """The posterior of a network, with its own motion or the solver's where it is not given."""
+    require(
+        scale == network.scale,
+        f"scale {network.scale}, that of the weights",
+        scale,
+        "change --scale, or choose other weights",
+        UsageError,
+    )
+    to_device(network, burst.frames.device)
+    motion = network.own_motion(burst) if flow_px is None else None
+    if motion is None:
+        kind: MotionKind = "solver" if flow_px is None else "true"
+        burst, motion = estimate_motion(burst, scale, kind, flow_px)
+    posterior = network(burst, motion)
+    unknown = far_from_samples(burst.valid, motion.flow_px, scale)
+    return Estimate(posterior.without(unknown), motion.flow_px, burst.valid)

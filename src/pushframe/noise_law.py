@@ -20,12 +20,11 @@ from .burst import Burst, NoiseLaw
 from .checks import check_scale, require
 from .gaussian import GaussianProblem, weighted_mean
 from .noise import QUANTISATION_DN2, frame_noise_var
-from .registration import register
 from .solver.motion import fit_motion
-from .solver.outliers import agreeing_frames, foreign_pixels
-from .solver.solve import MAX_FOREIGN
+from .solver.solve import without_foreign
 
 MIN_FRAMES = 3
+MIDDLE_PX = 128  # side of what a law is estimated from
 STATE_IT = "give noise_a and noise_b of the raw pixels, var = noise_a * dn + noise_b"
 DRAWS = (1, 2, 5)  # of simulated noise, in each round; motion is estimated anew in each
 LOOSENESS = 4.5  # image power allowed over that found, so that less of the image is missed
@@ -33,6 +32,7 @@ BINS = 12  # of brightness, in each frame
 TRIM_SIGMAS = 3.0
 LEAST_SIGMAS = 2.5  # by which a term must stand out of its error
 MISSED_ERROR = 0.5  # relative, of what is said to be missed of the image
+DOUBTFUL_SHIFT_PX = 0.05  # stated error of the motion beyond which a law is doubtful
 FLAT_SHARE = 0.1  # of the blocks, that are taken for flat in the first guess
 BLOCK_PX = 8
 MIDDLE_PX = 128  # side of the part of a large frame that is looked at
@@ -44,6 +44,11 @@ def estimate_noise_law(burst: Burst, scale: int = 2) -> NoiseLaw:
     scale: zoom at which the frames are reconstructed; at a lower one than the optics need,
     aliases count as noise. A law that the burst states is not looked at.
     """
+    _check_estimable(burst, scale)
+    return _law_and_shift_error(burst, scale)[0]
+
+
+def _check_estimable(burst: Burst, scale: int) -> None:
     check_scale(scale)
     require(
         burst.frames.ndim == 3,
@@ -57,13 +62,17 @@ def estimate_noise_law(burst: Burst, scale: int = 2) -> NoiseLaw:
         burst.count,
         STATE_IT,
     )
+
+
+def _law_and_shift_error(burst: Burst, scale: int) -> tuple[NoiseLaw, float]:
+    """The law, and how far off the motion may be that it was found with, px rms."""
     generator = torch.Generator().manual_seed(0)
     batch = dataclasses.replace(burst.batched(), noise=None)
     law = first_guess(batch)
     for draws in DRAWS:
         alike = _Alike(dataclasses.replace(batch, noise=law), scale)
         law = alike.next_law(law, draws, generator)
-    return law.map(lambda x: x[0])
+    return law.map(lambda x: x[0]), float(alike.fit.shift_error_px()[0])
 
 
 def with_noise_law(burst: Burst, scale: int) -> Burst:
@@ -75,9 +84,15 @@ def with_noise_law(burst: Burst, scale: int) -> Burst:
     middle = dataclasses.replace(
         burst, frames=burst.frames[:, rows, columns], valid=burst.valid[:, rows, columns]
     )
-    law = estimate_noise_law(middle.to("cpu"), scale)
-    said = f"The noise law var = {float(law.a):.4g} * dn + {float(law.b):.4g} was estimated."
-    return dataclasses.replace(burst, noise=law, notes=(*burst.notes, said))
+    _check_estimable(middle, scale)
+    law, error_px = _law_and_shift_error(middle.to("cpu"), scale)
+    notes = [f"The noise law var = {float(law.a):.4g} * dn + {float(law.b):.4g} was estimated."]
+    if error_px > DOUBTFUL_SHIFT_PX:
+        notes.append(
+            f"The scene shows too little to register its frames by (shifts may be off by "
+            f"{error_px:.2g} px rms): do not rely on that law."
+        )
+    return dataclasses.replace(burst, noise=law, notes=(*burst.notes, *notes))
 
 
 def first_guess(burst: Burst) -> NoiseLaw:
@@ -100,12 +115,7 @@ class _Alike:
     """A burst brought to one image: its frames registered, with their gains and outliers."""
 
     def __init__(self, burst: Burst, scale: int) -> None:
-        start_px = register(burst)
-        foreign = foreign_pixels(burst, start_px)
-        kept = agreeing_frames(burst, start_px)
-        kept = kept & (foreign.to(burst.frames).mean((-1, -2)) < MAX_FOREIGN)
-        kept[:, 0] = True
-        seen = dataclasses.replace(burst, valid=burst.valid & ~foreign)
+        seen, kept, start_px = without_foreign(burst)
         self.fit = fit_motion(seen, start_px, kept, scale)
         self.good = seen.valid & ~self.fit.outlier & self.fit.kept[..., None, None]
         self.burst, self.scale = burst, scale

@@ -32,7 +32,8 @@ def coverage_png(evaluation: Mapping[str, Any], path: Path) -> None:
     shown = {k: v for k, v in evaluation["methods"].items() if v["all"]["coverage"]}
     for index, (name, figures) in enumerate(shown.items()):
         color = f"C{index}"
-        label = f"{name} (CE {figures['all']['calibration_error']:.3f})"
+        brief = "/".join(Path(name).with_suffix("").parts[-2:])[-32:]  # weights go by their path
+        label = f"{brief} (CE {figures['all']['calibration_error']:.3f})"
         axes.plot(levels, figures["all"]["coverage"], color=color, label=label)
         for row in figures["subgrids"]:
             for cell in row:

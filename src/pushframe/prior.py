@@ -29,9 +29,9 @@ def radial_basis(fy: Tensor, fx: Tensor) -> Tensor:
 
 
 @cache
-def _roughness() -> Tensor:
+def _roughness(device: torch.device) -> Tensor:
     """The quadratic form of second differences of the knots."""
-    unit = torch.eye(KNOTS)
+    unit = torch.eye(KNOTS, device=device)
     bend = unit[:-2] - 2 * unit[1:-1] + unit[2:]
     return SMOOTHNESS * bend.T @ bend
 
@@ -49,7 +49,7 @@ def fit_spectrum(power: Tensor, known: Tensor, basis: Tensor, count: Tensor) -> 
     trust = known @ weighted
     level = (power @ weighted / trust.clamp(min=1e-6)).clamp(min=1e-14).log()
     trust = torch.where(trust > 0.5, trust.clamp(max=300), 0)
-    system = torch.diag_embed(trust) + _roughness().to(trust)
+    system = torch.diag_embed(trust) + _roughness(trust.device)
     curve = torch.linalg.solve(system, (level * trust)[..., None])[..., 0]
     told = torch.where(trust >= MANY, curve, torch.inf)  # few frequencies scatter
     return torch.minimum(curve, told.cummin(-1).values)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,6 +18,7 @@ from .noise import frame_noise_var
 AGREEMENT_SMOOTHING_PX = 1.5
 FILL_SIGMA_PX = 4.0
 MIN_SIDE_PX = 8
+WELL_SEEN = 0.8  # share of its pixels that a frame must show to be compared with
 NEAR_PX = 2.0  # a jump further than this needs the images to agree, where they have holes
 
 
@@ -30,11 +33,47 @@ def register(burst: Burst) -> Tensor:
         f"{burst.shape[0]}x{burst.shape[1]}",
         "give larger frames",
     )
-    start_px = phase_correlation(burst)
-    far = (start_px.abs() > NEAR_PX).any(-1)
-    if bool(far.any()) and not bool(burst.valid.all()):
-        start_px = _believable(burst, start_px, far)
-    return lucas_kanade(burst, start_px)
+    anchor = _anchor(burst)
+    moved = burst if anchor is None else _reordered(burst, anchor)
+    start = phase_correlation(moved)
+    masked = moved.valid.to(start).mean((-1, -2)) < WELL_SEEN
+    if bool(masked.any()):
+        start = torch.where(masked[..., None], masked_match(moved), start)
+    far = (start.abs() > NEAR_PX).any(-1)
+    if bool(far.any()) and not bool(moved.valid.all()):
+        start = _believable(moved, start, far)
+    shift = lucas_kanade(moved, start)
+    if anchor is None:
+        return shift
+    # frame(x) = anchor(x + a) and reference(x) = anchor(x + b) make frame(x) = reference(x + a - b)
+    shift = shift.gather(1, anchor[..., None].argsort(1).expand_as(shift))
+    return shift - shift[:, :1]
+
+
+def _anchor(burst: Burst) -> Tensor | None:
+    """An order of the frames (B, N) that begins with one fit to be compared with the others.
+
+    The reference, unless much of it is masked: then the longest exposure that is well seen.
+    None where the reference serves throughout.
+    """
+    seen = burst.valid.to(burst.frames).mean((-1, -2))
+    if bool((seen[:, 0] >= WELL_SEEN).all()):
+        return None
+    score = torch.where(seen >= WELL_SEEN, burst.exposure, seen - 1)
+    best = torch.where(seen[:, 0] >= WELL_SEEN, 0, score.argmax(1))
+    place = torch.arange(burst.count, device=seen.device)
+    return torch.where(place == best[:, None], -1, place).argsort(1)
+
+
+def _reordered(burst: Burst, order: Tensor) -> Burst:
+    """Each burst of a batch with its frames in an order of its own, (B, N)."""
+    entry = torch.arange(len(order), device=order.device)[:, None]
+    return dataclasses.replace(
+        burst,
+        frames=burst.frames[entry, order],
+        valid=burst.valid[entry, order],
+        exposure=burst.exposure[entry, order],
+    )
 
 
 def _believable(burst: Burst, start_px: Tensor, far: Tensor) -> Tensor:
@@ -76,6 +115,33 @@ def phase_correlation(burst: Burst, rounds: int = 3) -> Tensor:
     return shift - shift[:, :1]
 
 
+def masked_match(burst: Burst) -> Tensor:
+    """Whole-pixel translations of least mean squared difference from the first frame, (B, N, 2).
+
+    Over the pixels that both frames show, up to a quarter of the frame away; a mask is an edge to
+    phase correlation, and the same edge is elsewhere in every frame. Zero without any overlap.
+    """
+    height, width = burst.shape
+    seen = burst.valid.to(burst.frames)
+    smooth = masked_blur(burst.frames, burst.valid, 1.0) * seen
+    size = (2 * height, 2 * width)
+    mask, value, square = (torch.fft.rfft2(x, s=size) for x in (seen, smooth, smooth**2))
+
+    def sums(target: Tensor, frame: Tensor) -> Tensor:
+        """`sum_x target(x + shift) frame(x)` for every shift."""
+        return torch.fft.irfft2(target[:, :1] * frame.conj(), s=size)
+
+    overlap = sums(mask, mask)
+    gap = sums(square, mask) - 2 * sums(value, value) + sums(mask, square)
+    enough = overlap > (0.5 * overlap.amax((-1, -2), keepdim=True)).clamp(min=MIN_SIDE_PX**2)
+    place = [_wrap(torch.arange(side, device=seen.device), side) for side in size]
+    near = (place[0].abs() <= height // 4)[:, None] & (place[1].abs() <= width // 4)
+    score = (gap / overlap.clamp(min=1)).masked_fill(~(enough & near), torch.inf).flatten(2)
+    best = score.argmin(-1)
+    shift = torch.stack([place[0][best // size[1]], place[1][best % size[1]]], -1)
+    return shift.to(seen) * torch.isfinite(score.amin(-1))[..., None]
+
+
 def lucas_kanade(
     burst: Burst, start_px: Tensor, sigma_px: float = 1.0, steps: int = 8, border_px: int = 4
 ) -> Tensor:
@@ -84,42 +150,32 @@ def lucas_kanade(
     start_px: (B, N, 2) translations to begin from. Both images are low-passed (sigma_px), since
     their aliases do not move with the scene. The gain absorbs an inexact exposure.
     """
-    batch, count, height, width = burst.frames.shape
     smooth = masked_blur(burst.frames, burst.valid, sigma_px)
-    frame = smooth.flatten(0, 1)
-    flow = start_px.flatten(0, 1)
-    gain = torch.ones_like(flow[:, :1])
-    reference = torch.stack([smooth[:, 0], *_gradient(smooth[:, 0])], 1)
-    reference = reference.repeat_interleave(count, 0)
-    weight = _overlap(burst, start_px, border_px).to(smooth).flatten(0, 1).flatten(1)[..., None]
+    flow = start_px
+    gain = torch.ones_like(flow[..., :1])
+    reference = (*_gradient(smooth[:, 0]), smooth[:, 0])
+    seen = _overlap(burst, start_px, border_px).to(smooth)
     for _ in range(steps):
-        moved = forward_model(flow[:, None], (height, width), 1, 0)
-        value, down, right = (moved.forward(part)[:, 0] for part in reference.unbind(1))
-        residual = (frame - gain[..., None] * value).flatten(1)[..., None]
-        tangent = (gain[..., None] * down, gain[..., None] * right, value)
-        columns = torch.stack(tangent, -1).flatten(1, 2)
-        normal = columns.mT @ (weight * columns)
+        moved = forward_model(flow, burst.shape, 1, 0)
+        down, right, value = (seen * moved.forward(part) for part in reference)
+        residual = seen * smooth - gain[..., None] * value
+        answers = torch.stack([down, right, value, residual], 2).flatten(3)
+        products = answers[:, :, :3] @ answers.mT
+        tangent = torch.cat([gain, gain, torch.ones_like(gain)], -1)
+        normal = products[..., :3] * tangent[..., None] * tangent[..., None, :]
         ridge = 1e-6 * normal.diagonal(dim1=-2, dim2=-1) + 1e-9  # no overlap: no change
-        change = torch.linalg.solve(
-            normal + torch.diag_embed(ridge), columns.mT @ (weight * residual)
-        )[..., 0]
-        flow = flow + change[:, :2].clamp(-0.5, 0.5)
-        gain = (gain + change[:, 2:]).clamp(0.5, 2.0)
-    return flow.unflatten(0, (batch, count)) * _moving(count, flow)
+        change = torch.linalg.solve(normal + torch.diag_embed(ridge), products[..., 3] * tangent)
+        flow = flow + change[..., :2].clamp(-0.5, 0.5)
+        gain = (gain + change[..., 2:]).clamp(0.5, 2.0)
+    return flow * _moving(burst.count, flow)
 
 
 def _overlap(burst: Burst, shift_px: Tensor, border_px: int) -> Tensor:
     """Pixels with nothing invalid within `border_px`, in the frame and in the reference."""
     unseen = F.pad((~burst.valid).to(burst.frames), [border_px] * 4, value=1.0)
     near_all = F.max_pool2d(unseen, 2 * border_px + 1, stride=1)
-    near = near_all[:, 0]
-    position = pixel_grid(burst.shape, near) + shift_px.round()[..., None, None]
-    limit = near.new_tensor(burst.shape)[:, None, None] - 1
-    inside = ((position >= 0) & (position <= limit)).all(2)
-    position = position.flatten(0, 1)
-    count = burst.count
-    blocked = sample_at(near.repeat_interleave(count, 0), position, "bilinear") > 0
-    return (near_all == 0) & inside & ~blocked.unflatten(0, (-1, count))
+    moved = forward_model(shift_px.round(), burst.shape, 1, 0)
+    return (near_all == 0) & moved.inside & (moved.forward(near_all[:, 0]) < 0.5)
 
 
 def _flattened(burst: Burst) -> Tensor:
@@ -156,9 +212,9 @@ def agreement(burst: Burst, flow_px: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     smooth = masked_blur(burst.frames, burst.valid, AGREEMENT_SMOOTHING_PX)
     apart = flow_px - flow_px[:, :1]  # the reference's own flow is zero on its own grid only
     position = (pixel_grid(burst.shape, smooth) + apart[..., None, None]).flatten(0, 1)
-    spread = [x.repeat_interleave(count, 0) for x in (smooth[:, 0], burst.valid[:, 0].float())]
-    reference = sample_at(spread[0], position).unflatten(0, (batch, count))
-    seen = sample_at(spread[1], position, "bilinear").unflatten(0, (batch, count)) > 0.999
+    reference = forward_model(apart, burst.shape, 1, 0).forward(smooth[:, 0])
+    valid = burst.valid[:, 0].float().repeat_interleave(count, 0)
+    seen = sample_at(valid, position, "bilinear").unflatten(0, (batch, count)) > 0.999
     size = torch.tensor(burst.shape, device=position.device)[:, None, None]
     inside = ((position >= 0) & (position <= size - 1)).all(1).unflatten(0, (batch, count))
     weight = (seen & inside & burst.valid).to(smooth)

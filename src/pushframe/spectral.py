@@ -6,146 +6,276 @@ low-res frequency the N frames are N linear equations in s*s unknowns. Solving t
 exactly costs little more than the Fourier transforms, and is an excellent preconditioner where
 borders, masks and signal-dependent noise break the symmetry.
 
-Convention: transforms are orthonormal. "Folded" tensors end in (a, c, K): low-res frequency
-(rows, then the non-negative half of the columns) and alias, K = s*s.
+Convention: transforms are orthonormal. "Folded" tensors end in (K, a, c): alias, K = s*s, then
+low-res frequency (rows, then the non-negative half of the columns). Frequencies come last, so
+that the small sums over frames and aliases are sums of whole arrays, not small products.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from .forward import HALF_WIDTH, sinc_taps, split_position
-from .linear import small_inverse
+from .linear import small_inverse, sum_of_products
 
 
 def fold(spectrum: Tensor, scale: int) -> Tensor:
-    """Image spectrum (..., s*a, s*b) to the aliases of each low-res frequency (..., a, c, K)."""
+    """Image spectrum (..., s*a, s*b) to the aliases of each low-res frequency (..., K, a, c)."""
     tall, wide = (size // scale for size in spectrum.shape[-2:])
-    parts = spectrum.unflatten(-1, (scale, wide)).unflatten(-3, (scale, tall))
-    lead = range(spectrum.ndim - 2)
-    n = spectrum.ndim - 2
-    return parts.permute(*lead, n + 1, n + 3, n, n + 2)[..., : wide // 2 + 1, :, :].flatten(-2)
+    parts = spectrum.unflatten(-1, (scale, wide))[..., : wide // 2 + 1]
+    return parts.unflatten(-3, (scale, tall)).transpose(-3, -2).flatten(-4, -3)
 
 
 def unfold(folded: Tensor, scale: int, width: int) -> Tensor:
-    """Aliases (..., a, c, K) to the full spectrum (..., s*a, s*b), zero in the other half.
+    """Aliases (..., K, a, c) to the full spectrum (..., s*a, s*b), zero in the other half.
 
     width: b, the number of low-res columns. The real part of the inverse transform of the
     result, entries weighted by `half_weight`, is the image.
     """
-    tall, half = folded.shape[-3:-1]
-    full = folded.new_zeros(*folded.shape[:-3], tall, width, scale, scale)
-    full[..., :half, :, :] = folded.unflatten(-1, (scale, scale))
-    n = folded.ndim - 3
-    order = (*range(n), n + 2, n, n + 3, n + 1)
-    return full.permute(*order).reshape(*folded.shape[:-3], scale * tall, scale * width)
+    tall, half = folded.shape[-2:]
+    full = folded.new_zeros(*folded.shape[:-3], scale, tall, scale, width)
+    full[..., :half] = folded.unflatten(-3, (scale, scale)).transpose(-3, -2)
+    return full.flatten(-4, -3).flatten(-2)
 
 
 def half_weight(width: int, like: Tensor) -> Tensor:
     """How many frequencies of a real image each kept column stands for, (c,): 1, 2, ..., 2(, 1)."""
-    weight = torch.full((width // 2 + 1,), 2.0, device=like.device)
-    weight[0] = 1
-    if width % 2 == 0:
-        weight[-1] = 1
-    return weight
+    return _half_weight(width, like.device)
+
+
+@lru_cache(maxsize=8)
+def _half_weight(width: int, device: torch.device) -> Tensor:
+    own_mirror = 2 * torch.arange(width // 2 + 1, device=device) % width == 0
+    return 2 - own_mirror.float()
 
 
 def to_folded(image: Tensor, scale: int) -> Tensor:
-    """A real image (..., s*a, s*b) as folded spectrum (..., a, c, K)."""
+    """A real image (..., s*a, s*b) as folded spectrum (..., K, a, c)."""
     return fold(torch.fft.fft2(image, norm="ortho"), scale)
 
 
 def to_image(folded: Tensor, scale: int, width: int) -> Tensor:
-    """The real image (..., s*a, s*b) of a folded spectrum (..., a, c, K)."""
-    weighted = folded * half_weight(width, folded)[:, None]
+    """The real image (..., s*a, s*b) of a folded spectrum (..., K, a, c)."""
+    weighted = folded * half_weight(width, folded)
     return torch.fft.ifft2(unfold(weighted, scale, width), norm="ortho").real
 
 
+def axis_frequencies(lattice: tuple[int, int], scale: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Frequencies of the aliases along rows (s, a) and columns (s, c), cycles per high-res px."""
+    fy, fx = (
+        torch.fft.fftfreq(scale * size, device=like.device).unflatten(0, (scale, size))
+        for size in lattice
+    )
+    return fy, fx[:, : lattice[1] // 2 + 1]
+
+
 def image_frequencies(lattice: tuple[int, int], scale: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Frequencies (fy, fx) of each alias, cycles per high-res px, folded (a, c, K)."""
-    fy, fx = (torch.fft.fftfreq(scale * size, device=like.device) for size in lattice)
-    grids = torch.meshgrid(fy, fx, indexing="ij")
-    return fold(grids[0], scale), fold(grids[1], scale)
+    """Frequencies (fy, fx) of each alias, cycles per high-res px, folded (K, a, c)."""
+    rows, columns = axis_frequencies(lattice, scale, like)
+    fy, fx = torch.broadcast_tensors(rows[:, None, :, None], columns[:, None, :])
+    return fy.flatten(0, 1), fx.flatten(0, 1)
 
 
-def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Tensor:
-    """What each frame sees of each alias: `v_t(l) = sum_k h_t(l, k) u(k)`, (B, a, c, N, K).
+@dataclass(frozen=True, eq=False)
+class Transfer:
+    """What each frame sees of each alias, `v_t(l) = sum_k h_t(l, k) u(k)`, a product of two axes.
 
-    flow_px: (B, N, 2) translations. The kernel is that of `forward`, taken exactly.
+    At the low-res frequency (a, c) and the alias (i, j), `h_t = rows_t(i, a) columns_t(j, c)`.
+    rows: (B, N, s, a); columns: (B, N, s, c).
     """
+
+    rows: Tensor
+    columns: Tensor
+    width: int  # low-res columns, of which `columns` keeps the non-negative half
+
+    @cached_property
+    def whole(self) -> Tensor:
+        """h, (B, N, K, a, c)."""
+        product = self.rows[:, :, :, None, :, None] * self.columns[:, :, None, :, None, :]
+        return product.flatten(2, 3)
+
+    @cached_property
+    def pairs(self) -> tuple[Tensor, Tensor]:
+        """`conj(h_k) h_k'` of each axis, (B, N, s*s*a) and (B, N, s*s*c)."""
+        rows, columns = (
+            (axis.conj()[:, :, :, None] * axis[:, :, None]).flatten(2)
+            for axis in (self.rows, self.columns)
+        )
+        return rows, columns
+
+    def predict(self, image: Tensor) -> Tensor:
+        """What the frames would be, (B, N, a, c), of an image (B, K, a, c)."""
+        if fused := _fused(self.rows):
+            return fused.predict(self.rows, self.columns, image)
+        return sum_of_products(self.whole, image[:, None], 2)
+
+    def adjoint(self, frames: Tensor) -> Tensor:
+        """`sum_t conj(h_t) v_t`, (B, K, a, c), of frames (B, N, a, c)."""
+        return (self.whole * frames.conj_physical()[:, :, None]).sum(1).conj_physical()
+
+
+def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Transfer:
+    """What frames moved by flow_px (B, N, 2) see; the kernel is that of `forward`, exactly."""
     whole, fraction = split_position(scale * flow_px)
-    taps = sinc_taps(fraction)
-    position = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=flow_px.device)
+    taps = sinc_taps(fraction).to(torch.complex64)
     axes = []
     for axis, size in enumerate(lattice):
-        frequency = torch.fft.fftfreq(scale * size, device=flow_px.device)
-        waves = torch.polar(*_unit(frequency * position[:, None]))
-        shift = torch.polar(*_unit(whole[..., axis, None] * frequency))
-        seen = taps[..., axis, :].to(waves.dtype) @ waves * shift
-        axes.append(seen.unflatten(-1, (scale, size)).permute(0, 3, 1, 2))  # (B, size, N, s)
-    rows, columns = axes
-    rows = rows[:, :, None, :, :, None] / scale
-    columns = columns[:, None, : lattice[1] // 2 + 1, :, None, :]
-    return (rows * columns).flatten(-2)
+        frequency, waves = _waves(scale * size, flow_px.device)
+        seen = taps[..., axis, :] @ waves * _unit(whole[..., axis, None] * frequency)
+        axes.append(seen.unflatten(-1, (scale, size)))
+    return Transfer(axes[0] / scale, axes[1][..., : lattice[1] // 2 + 1], lattice[1])
 
 
-def _unit(cycles: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.ones_like(cycles), 2 * math.pi * cycles
+@lru_cache(maxsize=8)
+def _waves(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Frequencies (size,) in cycles per px, and their waves at the kernel's taps, (24, size)."""
+    frequency = torch.fft.fftfreq(size, device=device)
+    position = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=device)
+    return frequency, _unit(frequency * position[:, None])
+
+
+def _unit(cycles: Tensor) -> Tensor:
+    """Complex numbers of modulus 1."""
+    return torch.polar(torch.ones_like(cycles), 2 * math.pi * cycles)
 
 
 class AliasBlocks:
     """The posterior of an image given translated frames, block by block (periodic, stationary).
 
-    see: (B, a, c, N, K) from `transfer`; precision: one over the noise variance of each frame,
-    (B, a, c, N) or broadcastable; prior: (B, a, c, K) image spectrum.
+    see: from `transfer`; precision: one over the noise variance of each frame, (B, N); prior:
+    (B, K, a, c) image spectrum.
+
+    The noise is white, so the normal matrices of all frequencies, `sum_t w_t conj(h_t) h_t'`,
+    are one matrix product a burst of the axes' pairs: (s*s*a, N) by (N, s*s*c).
     """
 
-    def __init__(self, see: Tensor, precision: Tensor, prior: Tensor) -> None:
-        self.see = see
-        self.weighted = see.conj() * precision[..., None]
-        normal = self.weighted.mT @ see + torch.diag_embed(1 / prior)
+    def __init__(self, see: Transfer, precision: Tensor, prior: Tensor) -> None:
+        self.see, self.precision = see, precision
+        self.scale, self.width = see.rows.shape[2], see.width
+        if fused := _fused(see.rows):
+            self.covariance, self.log_det = fused.covariance(
+                see.rows, see.columns, precision, prior
+            )
+            return
+        rows, columns = see.pairs
+        normal = self._from_axes((rows * precision[..., None]).mT @ columns)
+        normal.diagonal(dim1=1, dim2=2).add_((1 / prior).movedim(1, -1))
         self.covariance, self.log_det = small_inverse(normal)
 
+    def _from_axes(self, product: Tensor) -> Tensor:
+        """(B, s*s*a, s*s*c) to (B, K, K, a, c)."""
+        s = self.scale
+        product = product.unflatten(2, (s, s, -1)).unflatten(1, (s, s, -1))
+        return product.permute(0, 1, 4, 2, 5, 3, 6).reshape(
+            -1, s * s, s * s, product.shape[3], product.shape[6]
+        )
+
+    def _to_axes(self, blocks: Tensor) -> Tensor:
+        """(B, K, K, a, c) to (B, s*s*a, s*s*c)."""
+        s = self.scale
+        parts = blocks.unflatten(2, (s, s)).unflatten(1, (s, s)).permute(0, 1, 3, 5, 2, 4, 6)
+        return parts.flatten(4).flatten(1, 3)
+
     def mean(self, data: Tensor) -> Tensor:
-        """The posterior mean (B, a, c, K) of frames' spectra (B, a, c, N)."""
-        return self.solve((self.weighted * data[..., None]).sum(-2))
+        """The posterior mean (B, K, a, c) of frames' spectra (B, N, a, c)."""
+        if fused := _fused(self.see.rows):
+            see = self.see
+            return fused.mean(see.rows, see.columns, self.precision, data, self.covariance)
+        return self.solve(self.see.adjoint(self.precision[..., None, None] * data))
 
     def solve(self, right: Tensor) -> Tensor:
-        """The normal equations at each frequency."""
-        return (self.covariance @ right[..., None])[..., 0]
+        """The normal equations at each frequency, (B, K, a, c)."""
+        return sum_of_products(self.covariance, right[:, None], 2)
 
-    def reach(self) -> Tensor:
-        """How the posterior mean answers to each frame, `M^-1 h_t' w_t`, (B, a, c, N, K)."""
-        return self.weighted @ self.covariance.mT
+    def leverage(self, count: Tensor) -> Tensor:
+        """What the posterior mean takes up of each frame, `sum_l h_t M^-1 h_t' w_t`, (B, N).
 
-    def predict(self, image: Tensor) -> Tensor:
-        """What the frames would be, (B, a, c, N)."""
-        return (self.see @ image[..., None])[..., 0]
+        count: (c,) how many frequencies each column stands for. Again one product of pairs.
+        """
+        rows, columns = self.see.pairs
+        return ((rows @ self._counted(count)) * columns).sum(-1).real * self.precision
 
-    def information(
-        self, change: Tensor, precision: Tensor, count: Tensor, every: int = 1
-    ) -> Tensor:
+    def determinant_slope(self, count: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+        """Half the slope of `sum_l log det M` in each frame's shift (dy, dx) and gain, (B, N, 3).
+
+        `Re sum_l h_t T M^-1 h_t' w_t` for T = turn_y, turn_x and 1. turn: the derivative of a
+        shift at the frequencies of rows (s, a) and columns (s, c); imaginary.
+        """
+        rows, columns = self.see.pairs
+        down, right = (-part[:, None].expand(-1, self.scale, -1).flatten() for part in turn)
+        plain, turned = (torch.cat([rows, rows * down], 1) @ self._counted(count)).chunk(2, 1)
+        plain = plain * columns
+        sums = [(turned * columns).sum(-1), (plain * right).sum(-1), plain.sum(-1)]
+        return torch.stack(sums, -1).real * self.precision[..., None]
+
+    def _counted(self, count: Tensor) -> Tensor:
+        """`M^-1` transposed (it meets conjugate pairs), each column as often as it counts."""
+        return self._to_axes((self.covariance * count).transpose(1, 2))
+
+    def answers(self, change: Tensor) -> Tensor:
+        """How the posterior mean answers to changes of a frame, `M^-1 h_t' w_t d_t`.
+
+        change: (B, N, P, a, c). Returns (B, N, P, K, a, c).
+        """
+        weighted = change * self.precision[..., None, None, None]
+        return self._couple(weighted, 1)[1].conj_physical()
+
+    def _couple(self, change: Tensor, every: int) -> tuple[Tensor, Tensor]:
+        """Conjugates of `h_t' d_t` and `M^-1 h_t' d_t`, each (B, N, P, K, a', c).
+
+        change: (B, N, P, a', c), at each so-many-th row of frequencies.
+        """
+        if fused := _fused(self.see.rows):
+            see = self.see
+            return fused.couple(see.rows, see.columns, change, self.covariance, every)
+        whole, covariance = self.see.whole[..., ::every, :], self.covariance[..., ::every, :]
+        aliases = range(covariance.shape[1])
+        reach = torch.stack(
+            [sum_of_products(whole, covariance[:, None, :, k], 2) for k in aliases], 2
+        )
+        change = change.conj_physical()[:, :, :, None]
+        return whole[:, :, None] * change, reach[:, :, None] * change
+
+    def information(self, change: Tensor, count: Tensor, every: int = 1) -> Tensor:
         """What the frames tell of unknowns beside the image, with the image unknown too.
 
-        change: (B, a, c, N, P), how each frame answers to P unknowns of its own; precision:
-        (B, a, c, N); count: (c,); every: take each so-many-th row of frequencies to stand for
-        all. Returns (B, N*P, N*P): `change' C^-1 change`, where `C^-1 = W - W h M^-1 h' W` is
-        the inverse covariance of the frames.
+        change: (B, N, P, a, c), how each frame answers to P unknowns of its own; count: (c,);
+        every: take each so-many-th row of frequencies to stand for all. Returns (B, N*P, N*P):
+        `change' C^-1 change`, where `C^-1 = W - W h M^-1 h' W` is the inverse covariance of the
+        frames.
         """
-        rows = slice(None, None, every)
-        counted = change[:, rows] * (every * count[:, None, None]).sqrt()
-        weighted, covariance = self.weighted[:, rows], self.covariance[:, rows]
-        own = torch.einsum(
-            "bacnp,bacn,bacnq->bnpq", counted.conj(), precision[:, rows].to(change), counted
+        root = self.precision.sqrt()[..., None, None, None]
+        counted = change[..., ::every, :] * (root * (every * count).sqrt())
+        own = _flat_real(counted, 3)
+        own = own @ own.mT  # (B, N, P, P)
+        seen, answer = (
+            _flat_real(part.flatten(1, 2), 2) for part in self._couple(root * counted, every)
         )
-        seen = (weighted[..., None] * counted[..., None, :]).movedim(-2, -3)
-        seen = seen.flatten(-2)  # (B, a, c, K, N*P)
-        answer = (covariance @ seen).flatten(1, 3)
-        frames, kinds = change.shape[-2:]
-        full = torch.zeros(len(own), frames, kinds, frames, kinds, device=own.device)
-        index = torch.arange(frames, device=own.device)
-        full[:, index, :, index, :] = own.real.transpose(0, 1)
-        return full.flatten(3).flatten(1, 2) - (seen.flatten(1, 3).mH @ answer).real
+        alone = torch.eye(change.shape[1], device=own.device)[:, None, :, None]
+        full = (own[:, :, :, None] * alone).flatten(3).flatten(1, 2)
+        return full - seen @ answer.mT
+
+
+def _fused(rows: Tensor) -> ModuleType | None:
+    """The kernels of `ops.alias_kernels` where they run: on a GPU, with Triton, at scale 2."""
+    return _kernels() if rows.is_cuda and rows.shape[2] == 2 else None
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    try:
+        from .ops import alias_kernels
+    except ImportError:
+        return None
+    return alias_kernels
+
+
+def _flat_real(values: Tensor, start: int) -> Tensor:
+    """Complex numbers as pairs of real ones, flat from an axis on: `a @ b.mT` is `Re a b'`."""
+    return torch.view_as_real(values).flatten(start)

@@ -94,8 +94,9 @@ def _paired_rows(evaluation: Mapping[str, Any]) -> list[list[str]]:
     paired, names = evaluation["paired"], list(evaluation["methods"])
     if len(names) == 1:
         return []
-    none = dict.fromkeys(names)
-    gains = [number(none | paired["psnr_db"], name, 1, "+.2f") for name in names]
+    # a method may be a file of weights: its name is no dotted key
+    found = [paired["psnr_db"].get(name) for name in names]
+    gains = ["-" if gain is None else format(gain, "+.2f") for gain in found]
     bounds = [paired["interval_90"].get(name) for name in names]
     title = f"PSNR less that of {paired['against']} (dB)"
     return _with_interval(title, gains, bounds, 1, "+.2f")

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from ..errors import PushframeError
 from ..version import __version__
-from . import demo, evaluate, info, run, simulate, validate
+from . import demo, evaluate, info, run, simulate, train, validate
 from .console import fail
 
 
@@ -36,7 +36,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 good, 1 checked and not good, 2 wrong use or input, 130 interrupted.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (demo, run, simulate, evaluate, info, validate):
+for module in (demo, run, train, simulate, evaluate, info, validate):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 
 

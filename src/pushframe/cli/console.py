@@ -70,6 +70,17 @@ def check_device(name: str) -> None:
         ) from error
 
 
+def flattened(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= flattened(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = list(value) if isinstance(value, tuple) else value
+    return flat
+
+
 @contextmanager
 def progress(label: str, total: int | None) -> Iterator[tuple[Progress, TaskID]]:
     """A progress bar on stderr with the time left."""

@@ -30,7 +30,10 @@ from .console import (
     write_json,
 )
 
-METHODS_HELP = "; ".join(f"{k}: {v.about}" for k, v in METHODS.items())
+METHODS_HELP = (
+    "; ".join(f"{name}: {method.about}" for name, method in METHODS.items())
+    + "; or weights, by name or .safetensors file"
+)
 COMPARED = ("bicubic", "shift_and_add", "map", "solver")
 FILES = ("evaluation.json", "tables.md", "coverage.png")
 

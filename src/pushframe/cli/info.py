@@ -13,21 +13,22 @@ from rich.markup import escape
 from ..burst import GeoRef, Product
 from ..errors import BurstError, FileError
 from ..io import BurstSource, is_burst, open_burst, read_image, read_product
-from ..methods import METHODS
+from ..methods import method_names
 from ..simulate import PRESETS
 from ..version import __version__
-from .console import JSON_OPTION, out, print_json
+from ..weights import SUFFIX, read_card, shipped_weights
+from .console import JSON_OPTION, flattened, out, print_json
 
 OPTIONAL = ("rasterio", "tifffile", "matplotlib", "PIL", "jinja2")
 
 
 def command(
     path: Path | None = typer.Argument(
-        None, help="A burst, a product or an image; nothing for the installation itself."
+        None, help="A burst, a product, an image or weights; nothing for the installation itself."
     ),
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """Describe a burst, a product or an image; without an argument, this installation.
+    """Describe a burst, a product, an image or weights; without an argument, this installation.
 
     Examples:
 
@@ -36,11 +37,14 @@ def command(
       pushframe info burst.npz
 
       pushframe info product.tif --json
+
+      pushframe info run/weights.safetensors
     """
     facts = describe_installation() if path is None else describe(path)
     if as_json:
         print_json(facts)
         return
+    facts = flattened(facts)
     width = max(map(len, facts))
     for name, value in facts.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -56,13 +60,15 @@ def describe_installation() -> dict[str, Any]:
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "presets": list(PRESETS),
-        "methods": list(METHODS),
+        "methods": method_names(),
         "optional packages": [n for n in OPTIONAL if importlib.util.find_spec(n)],
     }
 
 
 def describe(path: Path) -> dict[str, Any]:
     """The facts of one file or folder, by what it is."""
+    if str(path) in shipped_weights() or path.suffix == SUFFIX:
+        return {"kind": "weights", **read_card(path)}
     if not path.exists():
         raise FileError(f"expected a burst, a product or an image, got {path}: no such file")
     if is_burst(path):

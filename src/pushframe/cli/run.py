@@ -28,7 +28,7 @@ def command(
     to: Path = typer.Option(
         ..., "--out", "-o", help="The product, .tif (GeoTIFF) or .npz; or a folder for many."
     ),
-    method: str = typer.Option(BEST, help=f"One of {', '.join(METHODS)}."),
+    method: str = typer.Option(BEST, help=f"One of {', '.join(METHODS)}, or weights."),
     scale: int = typer.Option(2, help="Zoom, 2-4."),
     device: str = typer.Option("cpu", help="cpu or cuda."),
     window: str | None = typer.Option(

@@ -1,5 +1,7 @@
 """Operators between frames and the high-res grid."""
 
+from .median import median_over_frames
+from .pool import Pool, land
 from .splat import Splat, splat
 
-__all__ = ["Splat", "splat"]
+__all__ = ["Pool", "Splat", "land", "median_over_frames", "splat"]

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from ..gaussian import GaussianProblem, weighted_mean
-from ..spectral import AliasBlocks, half_weight
+from ..spectral import AliasBlocks
 
 LEAST_MISMATCH = 0.05  # of the noise variance of the better frames
+LEAST_FREEDOM = 0.02
 
 
 def freedom(blocks: AliasBlocks, count: Tensor) -> Tensor:
@@ -16,9 +17,8 @@ def freedom(blocks: AliasBlocks, count: Tensor) -> Tensor:
 
     count: (c,) how many frequencies each column stands for.
     """
-    share = (blocks.see * blocks.reach()).sum(-1).real * count[:, None]
-    leverage = share.sum((1, 2)) / (count.sum() * share.shape[1])
-    return (1 - leverage).clamp(min=0.02)
+    leverage = blocks.leverage(count) / (count.sum() * blocks.see.rows.shape[-1])
+    return (1 - leverage).clamp(min=LEAST_FREEDOM)
 
 
 def model_mismatch(residual: Tensor, budget: Tensor, noise_var: Tensor, free: Tensor) -> Tensor:
@@ -39,8 +39,8 @@ def unexplained(problem: GaussianProblem, residual: Tensor, noise_var: Tensor) -
 
     residual, noise_var: (B, N, H, W), of the problem's data under its solution.
     """
-    count = half_weight(problem.canvas[1] // problem.scale, residual)
     budget = noise_var.masked_fill(problem.precision <= 0, torch.inf)
-    found = model_mismatch(residual, budget, noise_var, freedom(problem.blocks, count))
+    free = (1 - problem.leverage()).clamp(min=LEAST_FREEDOM)
+    found = model_mismatch(residual, budget, noise_var, free)
     usual = 1 / weighted_mean(1 / noise_var, 1 / budget)[:, 0, 0, 0]
     return torch.where(found > LEAST_MISMATCH * usual, found, 0)

@@ -18,7 +18,13 @@ from ..burst import Burst
 from ..gaussian import weighted_mean
 from ..noise import frame_noise_var
 from ..prior import fit_spectrum, power_law, radial_basis, spectrum_at
-from ..spectral import AliasBlocks, half_weight, image_frequencies, transfer
+from ..spectral import (
+    AliasBlocks,
+    axis_frequencies,
+    half_weight,
+    image_frequencies,
+    transfer,
+)
 from .mismatch import freedom, model_mismatch
 from .outliers import disagreeing_pixels
 
@@ -51,6 +57,13 @@ class Fit:
     mismatch: Tensor
     outlier: Tensor
     kept: Tensor
+
+    def shift_error_px(self) -> Tensor:
+        """The rms error that the covariance states of the kept frames' shifts, (B,)."""
+        var = self.covariance.diagonal(dim1=-2, dim2=-1).unflatten(1, (-1, 3))[..., :2].mean(2)
+        moving = self.kept.to(var)
+        moving[:, 0] = 0
+        return ((var * moving).sum(1) / moving.sum(1).clamp(min=1)).sqrt()
 
 
 def fit_motion(
@@ -107,8 +120,12 @@ class _Search:
         # The derivative of an ideal shift. That of the kernel differs near the Nyquist frequency,
         # where its response, not the scene, changes with the fraction of a pixel; following it
         # gains nothing at many frames and leads astray at few.
-        self.turn = [2j * math.pi * scale * f for f in (fy, fx)]
+        rows, columns = axis_frequencies(burst.shape, scale, flow_px)
+        self.turn = (2j * math.pi * scale * rows, 2j * math.pi * scale * columns)  # of each axis
+        self.folded_turn = [2j * math.pi * scale * f for f in (fy, fx)]
         self.count = half_weight(burst.shape[1], flow_px)
+        share = self.count / (self.count.sum() * burst.shape[0])
+        self.steep = (2 * math.pi * scale) ** 2 * (fy**2 + fx**2) / 2 * share
         self.basis = radial_basis(fy, fx)
         self.gain = torch.ones_like(self.noise)
         self.mismatch = torch.zeros_like(self.noise[:, 0])
@@ -116,6 +133,7 @@ class _Search:
         self.gain_std = torch.full_like(self.mismatch, GAIN_STD)
         self.jitter_px = 0.0
         self.image: Tensor = None  # type: ignore[assignment]  # until the first look
+        self.placed_px: Tensor | None = None  # the shifts that `see` and `window` are for
         weight = self._set_level()
         spread = weighted_mean((burst.frames - self.level) ** 2, weight)
         signal = (spread - weighted_mean(self.noise_var, weight)).clamp(min=1e-10)
@@ -126,27 +144,40 @@ class _Search:
         self.level = weighted_mean(self.burst.frames / self.gain[..., None, None], weight)
         return weight
 
-    def look(self) -> None:
-        """The image, and the spectrum that it suggests, for the unknowns as they stand."""
+    def _place(self) -> None:
+        """What follows from the shifts alone."""
+        self.placed_px = self.flow_px
         self.see = transfer(self.flow_px, self.burst.shape, self.scale)
         self.window = _moving_window(self.burst.shape, self.flow_px)
+        if self.image is not None:
+            self.predicted = self.see.predict(self.image)
+
+    def look(self) -> None:
+        """The image, and the spectrum that it suggests, for the unknowns as they stand."""
+        if self.flow_px is not self.placed_px:
+            self._place()
         self.data = _spectra(self._believed())
         prior = self.prior = spectrum_at(self.knots, self.basis)
-        noise = (self.noise + self.mismatch[:, None])[:, None, None]
-        if self.jitter_px > 1e-3:  # a frame that may be off says less where the image varies
-            turn = torch.stack(self.turn).abs().square().mean(0)
-            slope = (turn * prior).sum(-1) / self.scale**2
-            noise = noise + self.jitter_px**2 * slope[..., None]
-        self.precision = (self.kept[:, None, None] / noise).expand(self.data.shape)
+        noise = self.noise + self.mismatch[:, None] + self._jitter_var(prior)
+        self.precision = self.kept / noise
         self.blocks = AliasBlocks(self.see, self.precision, prior)
         self.image = self.blocks.mean(self.data)
-        self.reach = self.blocks.reach()
-        spread = self.blocks.covariance.diagonal(dim1=-2, dim2=-1).real
-        count = self.count[:, None].expand(self.basis.shape[:-1]).flatten()
-        power, known = self.image.abs() ** 2, (1 - spread / prior).clamp(min=0)
+        self.predicted = self.see.predict(self.image)
+        spread = self.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
+        count = self.count.expand(self.basis.shape[:-1]).flatten()
+        power, known = _power(self.image), (1 - spread / prior).clamp(min=0)
         self.knots = fit_spectrum(
             power.flatten(1), known.flatten(1), self.basis.flatten(0, -2), count
         )
+
+    def _jitter_var(self, prior: Tensor) -> Tensor:
+        """Variance that a shift of `jitter_px` adds to a frame, mean over frequencies, (B, 1).
+
+        A frame that may be off says less. As seen through the aliases this varies little with
+        frequency; one number a burst keeps the noise white.
+        """
+        slope = (prior.flatten(1) @ self.steep.flatten())[:, None]
+        return (self.jitter_px / self.scale) ** 2 * slope
 
     def _observed(self) -> Tensor:
         """The windowed frames less the image's level, (B, N, H, W)."""
@@ -164,8 +195,8 @@ class _Search:
         return torch.where(doubtful, self._predicted(), self._observed())
 
     def _predicted(self) -> Tensor:
-        spectra = (self.see @ self.image[..., None])[..., 0].permute(0, 3, 1, 2)
-        return torch.fft.irfft2(spectra, s=self.burst.shape, norm="ortho")
+        """What the image says that the windowed frames are, (B, N, H, W)."""
+        return torch.fft.irfft2(self.predicted, s=self.burst.shape, norm="ortho")
 
     def step(self, moving: bool) -> float:
         """One step of Fisher scoring on shifts and gains; without `moving` on gains alone.
@@ -175,37 +206,37 @@ class _Search:
         free = self._free(moving)
         changes = self._changes()
         slope = (self._slope(changes) * free).double()
-        self.information = self.blocks.information(changes, self.precision, self.count, every=2)
+        self.information = self.blocks.information(changes, self.count, every=2)
         system = self._pinned(self.information, free)
         change = torch.linalg.solve(system, slope[..., None])[..., 0].to(self.gain)
         change = change.unflatten(1, (-1, 3))
-        self.flow_px = self.flow_px + change[..., :2].clamp(-LARGEST_STEP_PX, LARGEST_STEP_PX)
+        if moving:
+            shift_px = change[..., :2].clamp(-LARGEST_STEP_PX, LARGEST_STEP_PX)
+            self.flow_px = self.flow_px + shift_px
         self.gain = self.gain * (1 + change[..., 2].clamp(-GAIN_STD, GAIN_STD))
         self._set_level()
         return float(change.abs().max())
 
     def _changes(self) -> Tensor:
-        """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, a, c, N, 3)."""
-        turned = torch.stack([*(turn * self.image for turn in self.turn), self.image], -1)
-        change = self.see @ turned
-        change[..., 2] += _spectra(self.window * self.level)
-        return change
+        """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, N, 3, a, c)."""
+        down, right = (self.see.predict(turn * self.image) for turn in self.folded_turn)
+        whole = self.predicted + _spectra(self.window * self.level)
+        return torch.stack([down, right, whole], 2)
 
     def _slope(self, changes: Tensor) -> Tensor:
         """Derivative of the log likelihood in shifts and gains, (B, 3N)."""
-        residual = self.precision * (self.data - self.blocks.predict(self.image))
-        energy = (changes.conj() * residual[..., None]).real
+        residual = self.data - self.predicted
+        energy = _real_product(changes, residual[:, :, None]) * self.count
+        slope = energy.sum((-1, -2)) * self.precision[..., None]
         # the determinant grows with shifts and gains too
-        turned = torch.stack([*self.turn, torch.ones_like(self.turn[0])], -1)
-        determinant = ((self.reach * self.see) @ turned).real
-        slope = ((energy - determinant) * self.count[:, None, None]).sum((1, 2))
+        slope = slope - self.blocks.determinant_slope(self.count, self.turn)
         slope[..., 2] -= (self.gain - 1) / self.gain_std[:, None] ** 2
         return slope.flatten(1)
 
     def _free(self, moving: bool) -> Tensor:
         """Which of the 3N components are unknown, (B, 3N) bool: not those of the reference."""
         free = self.kept & (torch.arange(self.kept.shape[1], device=self.kept.device) > 0)
-        kinds = torch.tensor([moving, moving, True], device=free.device)
+        kinds = (torch.arange(3, device=free.device) == 2) | moving
         return (free[..., None] & kinds).flatten(1)
 
     def _pinned(self, information: Tensor, free: Tensor) -> Tensor:
@@ -271,13 +302,13 @@ class _Search:
         better = (found <= self.energy())[:, None, None]
         self.flow_px = torch.where(better, found_px, start_px)
         self.look()
-        self.information = self.blocks.information(self._changes(), self.precision, self.count)
+        self.information = self.blocks.information(self._changes(), self.count)
 
     def energy(self) -> Tensor:
         """Minus twice the log marginal likelihood of each burst, up to a constant, (B,)."""
-        misfit = self.precision * (self.data - self.blocks.predict(self.image)).abs() ** 2
-        spread = self.image.abs() ** 2 / self.prior + self.prior.log()
-        total = misfit.sum(-1) + spread.sum(-1) + self.blocks.log_det
+        misfit = _power(self.data - self.predicted) * self.precision[..., None, None]
+        spread = _power(self.image) / self.prior + self.prior.log()
+        total = misfit.sum(1) + spread.sum(1) + self.blocks.log_det
         return (total * self.count).sum((-1, -2))
 
 
@@ -291,13 +322,23 @@ def _moving_window(shape: tuple[int, int], flow_px: Tensor) -> Tensor:
         place = torch.arange(size, device=flow_px.device) + flow_px[..., k, None]
         edge = torch.minimum(place + 0.5, size - 0.5 - place) / (TAPER / 2 * size)
         axes.append(0.5 - 0.5 * torch.cos(math.pi * edge.clamp(0, 1)))
-    window = axes[0][..., :, None] * axes[1][..., None, :]
-    return window / window.square().mean((-1, -2), keepdim=True).sqrt().clamp(min=1e-6)
+    tall, wide = (axis / axis.square().mean(-1, True).sqrt().clamp(min=1e-6) for axis in axes)
+    return tall[..., :, None] * wide[..., None, :]
 
 
 def _spectra(frames: Tensor) -> Tensor:
-    """Spectra of (B, N, H, W), folded: (B, a, c, N)."""
-    return torch.fft.rfft2(frames, norm="ortho").permute(0, 2, 3, 1)
+    """Spectra of (B, N, H, W): (B, N, a, c)."""
+    return torch.fft.rfft2(frames, norm="ortho")
+
+
+def _real_product(a: Tensor, b: Tensor) -> Tensor:
+    """`Re conj(a) b` of complex numbers."""
+    return a.real * b.real + a.imag * b.imag
+
+
+def _power(values: Tensor) -> Tensor:
+    """`|x|^2` of complex numbers, without the square root."""
+    return values.real.square() + values.imag.square()
 
 
 def _frame_mean(values: Tensor, where: Tensor) -> Tensor:

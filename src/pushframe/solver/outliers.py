@@ -12,6 +12,7 @@ from ..burst import Burst
 from ..filters import gaussian_blur, masked_blur
 from ..forward import forward_model
 from ..noise import frame_noise_var
+from ..ops import median_over_frames
 from ..registration import agreement
 
 MIN_CORRELATION = 0.5
@@ -19,6 +20,7 @@ PIXEL_SIGMAS = 5.0
 NEIGHBOUR_SIGMAS = 2.0
 FOREIGN_SMOOTHING_PX = 1.5
 FOREIGN_SIGMAS = 6.0
+CUT_SIGMAS = 3.0
 
 
 def agreeing_frames(burst: Burst, flow_px: Tensor) -> Tensor:
@@ -45,9 +47,9 @@ def foreign_pixels(burst: Burst, flow_px: Tensor) -> Tensor:
         for x in (smooth, whole)
     )
     still = still.masked_fill(seen < 0.99, torch.nan)
-    middle = still.nanmedian(1, keepdim=True).values
+    middle = median_over_frames(still)
     off = still - middle
-    spread = off.abs().nanmedian(1, keepdim=True).values / 0.6745
+    spread = median_over_frames(off.abs()) / 0.6745
     enough = (~torch.isnan(still)).sum(1, keepdim=True) >= 3
     spread = F.max_pool2d(torch.nan_to_num(spread), 5, stride=1, padding=2)
     noise = frame_noise_var(burst) / (4 * math.pi * FOREIGN_SMOOTHING_PX**2)
@@ -65,9 +67,21 @@ def disagreeing_pixels(z: Tensor, seen: Tensor) -> Tensor:
     frames disagree (a sharp edge under an inexact model), none of them is the outlier.
     """
     size = z.abs().masked_fill(~seen, 0)
-    common = size.median(1, keepdim=True).values
+    common = median_over_frames(size)
     common = F.max_pool2d(common, 5, stride=1, padding=2)
     scale = torch.maximum(2 * common, torch.ones_like(common))
     core = size > PIXEL_SIGMAS * scale
     near = F.max_pool2d(core.to(z), 5, stride=1, padding=2) > 0
     return core | (near & (size > NEIGHBOUR_SIGMAS * scale))
+
+
+def cut_pixels(frames: Tensor, valid: Tensor, predicted: Tensor, noise_std: Tensor) -> Tensor:
+    """Pixels expected within 3 sigma of a ceiling that masks what is brighter, (B, N, H, W) bool.
+
+    Of pixels near saturation those with dark noise alone are below it: what is left of them is
+    too dark. Only the expectation tells them apart, the value itself is what they were chosen by.
+    The ceiling is the brightest valid pixel of a frame that has masked ones.
+    """
+    ceiling = frames.masked_fill(~valid, -torch.inf).amax((-1, -2), keepdim=True)
+    masked = ~valid.all(-1, keepdim=True).all(-2, keepdim=True)
+    return masked & (predicted > ceiling - CUT_SIGMAS * noise_std)

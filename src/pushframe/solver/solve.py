@@ -3,83 +3,226 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..burst import Burst, Posterior
-from ..checks import require
-from ..errors import UsageError
-from ..gaussian import GaussianProblem, far_from_samples, weighted_mean
-from ..noise import frame_noise_var, normalised_noise_var
+from ..gaussian import far_from_samples
+from ..geometry import flow_field
 from ..registration import register
-from .mismatch import unexplained
-from .motion import Fit, fit_motion
+from .bend import bending, smooth_basis
+from .image import Reconstruction, reconstruct
+from .joint import fit_in_space
+from .motion import fit_motion
 from .outliers import agreeing_frames, foreign_pixels
-from .variance import posterior_variance
+from .spectrum import spectrum_of_burst
+from .variance import bent_variance, posterior_variance
 
-MAX_REWEIGHTINGS = 3
 MAX_FOREIGN = 0.5  # share of foreign pixels beyond which a frame is of another place
+LEAST_SEEN = 0.15  # share of valid pixels below which a frame cannot be registered
+MUCH_MASKED = 0.001  # share of masked pixels beyond which frames are fitted in space
 
 
 class Solution(NamedTuple):
-    """The posterior of a batch, what was estimated on the way, and the pixels that were used."""
+    """The posterior of a batch, what was estimated on the way, and the pixels that were used.
+
+    flow_px: (B, N, 2), or (B, N, 2, H, W) where motion bends in a burst of the batch.
+    """
 
     posterior: Posterior
-    fit: Fit
+    flow_px: Tensor
+    gain: Tensor  # (B, N) true over stated exposure, the reference's as the unit
+    kept: Tensor  # (B, N) bool, the frames that belong
     used: Tensor  # (B, N, H, W) bool
+    mismatch: Tensor  # (B,) variance that the model leaves
+
+
+class Located(NamedTuple):
+    """Where and how bright the frames of a batch are; see `Solution`."""
+
+    flow_px: Tensor
+    gain: Tensor
+    used: Tensor
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Bursts to solve: the frames kept (B, N), translations (B, N, 2) to start from.
+
+    index: their places in the batch. moving: whether translations are to be estimated.
+    """
+
+    index: Tensor
+    burst: Burst
+    kept: Tensor
+    start_px: Tensor
+    scale: int
+    moving: bool
+
+    def part(self, index: Tensor) -> _Task:
+        """The same for some of the bursts of the batch."""
+        return dataclasses.replace(
+            self,
+            index=index,
+            burst=self.burst.part(index),
+            kept=self.kept[index],
+            start_px=self.start_px[index],
+        )
+
+    def masked_share(self) -> Tensor:
+        """Share of the kept frames' pixels that are masked, (B,)."""
+        masked = ~self.burst.valid & self.kept[..., None, None]
+        return masked.float().mean((1, 2, 3)) / self.kept.float().mean(1)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Bursts of a batch that were registered in one way, and their images.
+
+    index: their places in the batch. doubt: what `posterior_variance`, or `bent_variance` takes.
+    """
+
+    index: Tensor
+    made: Reconstruction
+    gain: Tensor
+    kept: Tensor
+    good: Tensor
+    doubt: tuple[Tensor, ...]
+
+    def part(self, chosen: Tensor) -> _Piece:
+        """The same for some of its bursts, (B,) bool."""
+        index = chosen.nonzero()[:, 0]
+        return _Piece(
+            self.index[index],
+            self.made.part(index),
+            self.gain[index],
+            self.kept[index],
+            self.good[index],
+            tuple(part[index] for part in self.doubt),
+        )
+
+    def posterior(self) -> Posterior:
+        """The image and its variance, NaN where nothing is known."""
+        variance = posterior_variance if len(self.doubt) == 1 else bent_variance
+        problem = self.made.problem
+        unknown = far_from_samples(self.good, problem.flow_px, problem.scale)
+        return Posterior(self.made.mean, variance(self.made, *self.doubt)).without(unknown)
 
 
 def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
     """Motion, gains, prior, image and error bar of a batch of bursts, jointly.
 
-    flow_px: (B, N, 2) motion if it is known; estimated otherwise.
+    flow_px: (B, N, 2[, H, W]) motion if it is known; estimated otherwise.
     """
-    require(
-        flow_px is None or flow_px.ndim == 3,
-        "translations, one a frame, as known motion of the solver",
-        "a flow for every pixel",
-        "use estimated motion, or another method",
-        UsageError,
+    pieces = _pieces(burst, scale, flow_px)
+    posteriors = [piece.posterior() for piece in pieces]
+    mean = _merged(pieces, [posterior.mean for posterior in posteriors])
+    var = _merged(pieces, [posterior.var for posterior in posteriors if posterior.var is not None])
+    return Solution(
+        Posterior(mean, var),
+        _merged_flows(pieces),
+        _merged(pieces, [piece.gain for piece in pieces]),
+        _merged(pieces, [piece.kept for piece in pieces]),
+        _merged(pieces, [piece.good for piece in pieces]),
+        _merged(pieces, [piece.made.mismatch for piece in pieces]),
     )
+
+
+def locate(burst: Burst, scale: int) -> Located:
+    """The motion and gains that `solve` finds, and the pixels that it would use."""
+    pieces = _pieces(burst, scale, None)
+    gain = _merged(pieces, [piece.gain for piece in pieces])
+    used = _merged(pieces, [piece.good for piece in pieces])
+    return Located(_merged_flows(pieces), gain, used)
+
+
+def locate_translations(burst: Burst, scale: int) -> Located:
+    """The same for frames known to be translated and little masked: many times faster."""
+    burst, kept, start_px = without_foreign(burst)
+    fit = fit_motion(burst, start_px, kept, scale)
+    return Located(fit.flow_px, fit.gain, burst.valid & ~fit.outlier & fit.kept[..., None, None])
+
+
+def _pieces(burst: Burst, scale: int, flow_px: Tensor | None) -> list[_Piece]:
+    """The bursts of a batch, registered and reconstructed; those alike together."""
+    index = torch.arange(len(burst.frames), device=burst.frames.device)
+    if flow_px is not None and flow_px.ndim == 5:
+        return [_known(index, burst, scale, flow_px)]
+    burst, kept, start_px = without_foreign(burst, flow_px)
+    return _solved(_Task(index, burst, kept, start_px, scale, moving=flow_px is None))
+
+
+def _solved(task: _Task) -> list[_Piece]:
+    """Translations in Fourier space; from there, in space, what is masked and what bends."""
+    shifted = _in_fourier_space(task)
+    basis = smooth_basis(task.burst.shape, task.start_px)
+    masked = task.masked_share() > MUCH_MASKED
+    pieces = _replaced(shifted, task, masked, basis[:1])
+    if not task.moving:
+        return pieces
+    return [new for old in pieces for new in _replaced(old, task, bending(old.made), basis)]
+
+
+def _replaced(piece: _Piece, task: _Task, chosen: Tensor, basis: Tensor) -> list[_Piece]:
+    """A piece with some of its bursts, (B,) bool, fitted anew in space, from where they are."""
+    if not bool(chosen.any()):
+        return [piece]
+    old = piece.part(chosen)
+    again = dataclasses.replace(task.part(old.index), start_px=old.made.problem.flow_px)
+    fitted = _in_space(again, basis)
+    return [fitted] if bool(chosen.all()) else [piece.part(~chosen), fitted]
+
+
+def without_foreign(burst: Burst, flow_px: Tensor | None = None) -> tuple[Burst, Tensor, Tensor]:
+    """The burst less what is of another scene, the frames that agree (B, N), their translations."""
     start_px = register(burst) if flow_px is None else flow_px
     kept = agreeing_frames(burst, start_px)
     foreign = foreign_pixels(burst, start_px)
     kept = kept & (foreign.to(burst.frames).mean((-1, -2)) < MAX_FOREIGN)
+    kept = kept & (burst.valid.to(start_px).mean((-1, -2)) >= LEAST_SEEN)
     kept[:, 0] = True
-    burst = dataclasses.replace(burst, valid=burst.valid & ~foreign)
-    fit = fit_motion(burst, start_px, kept, scale, moving=flow_px is None)
+    return dataclasses.replace(burst, valid=burst.valid & ~foreign), kept, start_px
+
+
+def _in_fourier_space(task: _Task) -> _Piece:
+    """Translations, as `motion` finds them."""
+    burst, scale = task.burst, task.scale
+    fit = fit_motion(burst, task.start_px, task.kept, scale, moving=task.moving)
     good = burst.valid & ~fit.outlier & fit.kept[..., None, None]
-    gain = fit.gain[..., None, None]
-    frames = burst.frames / gain
+    made = reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, scale)
+    return _Piece(task.index, made, fit.gain, fit.kept, good, (fit.covariance,))
 
-    def problem_for(noise_var: Tensor, mismatch: Tensor) -> GaussianProblem:
-        precision = good / (noise_var + mismatch[:, None, None, None])
-        return GaussianProblem(fit.flow_px, precision, fit.knots, scale)
 
-    noise_var = frame_noise_var(burst) / gain**2
-    mismatch = torch.zeros_like(fit.mismatch)
-    problem = problem_for(noise_var, mismatch)
-    level = weighted_mean(frames, problem.precision)
-    image = problem.solve(frames - level)
-    varying = burst.noise is not None and bool((burst.noise.a > 0).any())
-    for _ in range(MAX_REWEIGHTINGS):
-        # noise and mismatch are now known better than from single frames, or under a window
-        signal = problem.model.forward(image) + level
-        if burst.noise is not None:
-            noise_var = normalised_noise_var(burst.noise, signal * gain, burst.gain) / gain**2
-            noise_var = noise_var.clamp(min=1e-14)
-        before, mismatch = mismatch, unexplained(problem, frames - signal, noise_var)
-        settled = bool((mismatch <= 1.2 * before).all())
-        if settled and not varying:
-            break
-        problem = problem_for(noise_var, mismatch)
-        image = problem.solve(frames - level, start=image)
-        if settled:
-            break
-    fit = dataclasses.replace(fit, mismatch=mismatch)
-    mean = problem.crop(image) + level[:, 0]
-    var = posterior_variance(problem, image, level[:, 0, 0, 0], fit)
-    unknown = far_from_samples(dataclasses.replace(burst, valid=good), fit.flow_px, scale)
-    return Solution(Posterior(mean, var).without(unknown), fit, good)
+def _in_space(task: _Task, basis: Tensor) -> _Piece:
+    """Motion that bends, or frames much masked, as `joint` fits them."""
+    burst, scale = task.burst, task.scale
+    fit = fit_in_space(burst, task.kept, task.start_px, scale, basis, task.moving)
+    made = reconstruct(burst, fit.good, fit.flow_px, fit.gain, fit.knots, scale)
+    return _Piece(task.index, made, fit.gain, fit.kept, fit.good, (fit.misplaced, fit.scarcer))
+
+
+def _known(index: Tensor, burst: Burst, scale: int, flow_px: Tensor) -> _Piece:
+    """Motion that is known at every pixel."""
+    gain, good = torch.ones_like(burst.exposure), burst.valid
+    knots = spectrum_of_burst(burst, good, flow_px, gain, scale)
+    made = reconstruct(burst, good, flow_px, gain, knots, scale)
+    certain = (burst.frames[:, None][:, :0], torch.ones_like(gain[:, :1, None]))
+    return _Piece(index, made, gain, good.any(-1).any(-1), good, certain)
+
+
+def _merged(pieces: Sequence[_Piece], parts: Sequence[Tensor]) -> Tensor:
+    """Values of the pieces' bursts in the order of the batch."""
+    order = torch.cat([piece.index for piece in pieces])
+    return torch.cat(list(parts))[order.argsort()]
+
+
+def _merged_flows(pieces: Sequence[_Piece]) -> Tensor:
+    flows = [piece.made.problem.flow_px for piece in pieces]
+    if any(flow.ndim == 5 for flow in flows):
+        height, width = pieces[0].good.shape[-2:]
+        flows = [flow_field(flow, (height, width)) for flow in flows]
+    return _merged(pieces, flows)

@@ -5,25 +5,39 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..filters import gaussian_blur
-from ..gaussian import GaussianProblem
+from ..gaussian import NODES, GaussianProblem, node_blocks
 from ..linear import leading_factor
 from ..ops import splat
-from ..spectral import half_weight, image_frequencies, to_folded, to_image
-from .motion import Fit
+from ..spectral import AliasBlocks, half_weight, image_frequencies, to_folded, to_image
+from .image import Reconstruction
 
 MODES = 12  # mixtures of shift and gain errors that are followed into the image
 
 
-def posterior_variance(problem: GaussianProblem, image: Tensor, level: Tensor, fit: Fit) -> Tensor:
-    """The variance of the reconstruction, (B, s*H, s*W).
+def posterior_variance(made: Reconstruction, covariance: Tensor) -> Tensor:
+    """The variance of a reconstruction from translated frames, (B, s*H, s*W).
 
-    image: the solved canvas (B, h, w) less its level (B,).
+    covariance: (B, 3N, 3N) of each frame's (dy, dx, gain).
     """
-    local = stationary_variance(problem) * scarcity(problem)
-    return local + alignment_variance(problem, image, level, fit)
+    return noise_variance(made.problem) + alignment_variance(made, covariance)
+
+
+def bent_variance(made: Reconstruction, misplaced: Tensor, scarcer: Tensor) -> Tensor:
+    """The same for a fit in space; misplaced: (B, D, N, H, W), scarcer: see `joint.Bent`."""
+    problem = made.problem
+    answers = [problem.crop(problem.solve(draw, None, 5e-2)) for draw in misplaced.unbind(1)]
+    alignment = sum(answer.square() for answer in answers) / max(len(answers), 1)
+    return noise_variance(problem) * scarcer + alignment
+
+
+def noise_variance(problem: GaussianProblem) -> Tensor:
+    """The part of noise and prior, (B, s*H, s*W)."""
+    local = stationary_variance if problem.nodes == 1 else local_variance
+    return local(problem) * scarcity(problem)
 
 
 def scarcity(problem: GaussianProblem) -> Tensor:
@@ -51,25 +65,40 @@ def stationary_variance(problem: GaussianProblem) -> Tensor:
     The blocks' covariances summed over frequency with the phases of the sub-grid `tau`:
     `var(tau) = mean_l e_tau' M^-1 e_tau / s^2`.
     """
-    scale = problem.scale
-    covariance = problem.blocks.covariance
-    lattice = (problem.canvas[0] // scale, problem.canvas[1] // scale)
-    fy, fx = image_frequencies(lattice, scale, covariance.real)
-    count = half_weight(lattice[1], fy)
-    tau = torch.arange(scale, device=fy.device)
-    phase = torch.polar(
-        torch.ones((), device=fy.device),
-        2 * math.pi * (fy[..., None, None] * tau[:, None] + fx[..., None, None] * tau),
-    ).flatten(-2)  # (a, c, K, s*s)
-    weight = count[:, None, None] / (count.sum() * lattice[0] * scale**2)
-    total = torch.einsum("ackt,backl,aclt->bt", phase * weight, covariance, phase.conj())
-    grid = total.real.unflatten(1, (scale, scale))
+    grid = _subgrid_variance(problem.blocks)
     height, width = (size - 2 * problem.pad for size in problem.canvas)
-    return grid.repeat(1, height // scale, width // scale)
+    return grid.repeat(1, height // problem.scale, width // problem.scale)
 
 
-def alignment_variance(problem: GaussianProblem, image: Tensor, level: Tensor, fit: Fit) -> Tensor:
+def local_variance(problem: GaussianProblem) -> Tensor:
+    """The same where the flow, and with it the pattern of samples, changes over the frame."""
+    grid = _subgrid_variance(node_blocks(problem))  # (B*M, s, s)
+    nodes = grid.flatten(1).unflatten(0, (-1, NODES, NODES)).permute(0, 3, 1, 2)
+    shape = problem.precision.shape[-2:]
+    smooth = F.interpolate(nodes, size=shape, mode="bilinear", align_corners=False)
+    return F.pixel_shuffle(smooth, problem.scale)[:, 0]
+
+
+def _subgrid_variance(blocks: AliasBlocks) -> Tensor:
+    """Mean variance of the pixels of each sub-grid, (B, s, s)."""
+    covariance, scale = blocks.covariance, blocks.scale
+    lattice = (covariance.shape[-2], blocks.width)
+    count = half_weight(lattice[1], covariance)
+    mixed = (covariance * count).sum((-1, -2)) / (count.sum() * lattice[0] * scale**2)
+    # aliases differ by whole multiples of 1/s, so their phases on a sub-grid, `e_k conj(e_k')`,
+    # are the same at every frequency
+    step = torch.arange(scale, device=count.device) / scale
+    fy, fx = (f.flatten() for f in torch.meshgrid(step, step, indexing="ij"))
+    tau = scale * torch.stack([fy, fx], -1)
+    cycles = tau @ torch.stack([fy, fx])  # (s*s, K)
+    phase = torch.polar(torch.ones_like(cycles), 2 * math.pi * cycles)
+    total = torch.einsum("tk,bkl,tl->bt", phase, mixed, phase.conj())
+    return total.real.unflatten(1, (scale, scale))
+
+
+def alignment_variance(made: Reconstruction, covariance: Tensor) -> Tensor:
     """Variance from errors of shifts and gains: the image's answer to each, (B, s*H, s*W)."""
+    problem, image, level = made.problem, made.image, made.level[:, 0, 0, 0]
     scale, blocks = problem.scale, problem.blocks
     lattice = (problem.canvas[0] // scale, problem.canvas[1] // scale)
     folded = to_folded(image, scale)
@@ -77,15 +106,15 @@ def alignment_variance(problem: GaussianProblem, image: Tensor, level: Tensor, f
     whole = folded.clone()
     whole[:, 0, 0, 0] += level * math.sqrt(problem.canvas[0] * problem.canvas[1])
     turned = [2j * math.pi * scale * f * folded for f in (fy, fx)]
-    changes = blocks.see @ torch.stack([*turned, whole], -1)  # (B, a, c, N, 3)
-    answers = (blocks.reach()[..., None] * changes[..., None, :]).movedim(-2, -3).flatten(-2)
-    # (B, a, c, K, 3N): what one unit of each unknown does to the image; the strongest mixtures
+    changes = torch.stack([blocks.see.predict(part) for part in (*turned, whole)], 2)
+    answers = blocks.answers(changes).flatten(1, 2).flatten(2)
+    # (B, 3N, K*a*c): what one unit of each unknown does to the image; the strongest mixtures
     # of them carry nearly all of the variance, and the rest is made up for
-    unit = answers.abs().square().sum((1, 2, 3)).sqrt().clamp(min=1e-30)
-    scaled = fit.covariance * unit[:, :, None] * unit[:, None]
+    unit = torch.linalg.vector_norm(answers, dim=2).clamp(min=1e-30)
+    scaled = covariance * unit[:, :, None] * unit[:, None]
     root = leading_factor(scaled, MODES)
     missed = scaled.diagonal(dim1=-2, dim2=-1).sum(1) / root.square().sum((1, 2)).clamp(min=1e-30)
     root = root / unit[..., None]
-    modes = (answers @ root.to(answers.dtype)[:, None, None]).movedim(-1, 1)
+    modes = (root.mT.to(answers.dtype) @ answers).unflatten(2, folded.shape[1:])
     total = to_image(modes, scale, lattice[1]).square().sum(1)
     return problem.crop(total) * missed[:, None, None].clamp(min=1)

@@ -1,0 +1,122 @@
+"""Training batches from bursts without truth: crops of real frames, any of them the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..burst import Burst, NoiseLaw
+from ..checks import require
+from ..errors import FileError, PushframeError
+from ..io import is_burst, read_burst
+from ..noise_law import with_noise_law
+from .config import Batch, DataConfig, draws
+
+TRIES = 8  # for a crop whose reference is not mostly masked
+
+
+class NamedBurst(NamedTuple):
+    """A burst and its file's stem."""
+
+    name: str
+    burst: Burst
+
+
+def read_bursts(
+    folder: Path, config: DataConfig, scale: int, skip_bad: bool = False
+) -> list[NamedBurst]:
+    """All bursts of a folder, in the order of their names, each large enough and with a noise law.
+
+    skip_bad: leave out what cannot be used instead of stopping.
+    """
+    require(folder.is_dir(), "a folder of bursts", folder, "correct data.bursts", FileError)
+    found = []
+    for path in sorted(p for p in folder.iterdir() if p.suffix == ".npz" or is_burst(p)):
+        try:
+            burst = read_burst(path)
+            require(
+                burst.count >= config.frames[0] and min(burst.shape) >= config.size,
+                f"{path} of at least {config.frames[0]} frames of {config.size}x{config.size} px",
+                f"{burst.count} frames of {burst.shape[0]}x{burst.shape[1]}",
+                "lower data.frames or data.size, or leave it out with --skip-bad",
+            )
+            found.append(NamedBurst(path.stem, with_noise_law(burst, scale)))
+        except PushframeError:
+            if not skip_bad:
+                raise
+    require(bool(found), "bursts to train on", f"none in {folder}", "add some", FileError)
+    return found
+
+
+class BurstStream:
+    """Crops, frames, order and orientation drawn at random from bursts kept in memory."""
+
+    def __init__(self, bursts: Sequence[Burst], config: DataConfig, seed: int, device: str) -> None:
+        self.bursts, self.config, self.seed, self.device = list(bursts), config, seed, device
+
+    def batch(self, step: int, shard: int) -> Batch:
+        """One shard; the number of frames is that of the whole step."""
+        host, _ = draws(self.seed, step)
+        wanted = int(host.integers(self.config.frames[0], self.config.frames[1] + 1))
+        count = min(wanted, max(burst.count for burst in self.bursts))
+        enough = [burst for burst in self.bursts if burst.count >= count]
+        host, seed = draws(self.seed, step, shard)
+        crops = [
+            self._crop(host, enough[host.integers(len(enough))], count)
+            for _ in range(self.config.batch // self.config.shards)
+        ]
+        generator = torch.Generator(self.device).manual_seed(seed)
+        return Batch(join(crops).to(self.device), None, None, generator)
+
+    def _crop(self, host: np.random.Generator, burst: Burst, count: int) -> Burst:
+        """`count` frames of a burst in any order, a window of them, turned in one of 8 ways."""
+        for _ in range(TRIES):
+            frames = host.permutation(burst.count)[:count].tolist()
+            corner = [
+                int(host.integers(0, length - self.config.size + 1)) for length in burst.shape
+            ]
+            flips = host.integers(0, 2, 3).tolist()
+            crop = cut(burst.select(frames), (corner[0], corner[1]), self.config.size, flips)
+            if float(crop.valid[0].float().mean()) > 0.5:
+                break
+        return crop
+
+
+def cut(
+    burst: Burst, corner: tuple[int, int], size: int, flips: Sequence[int] = (0, 0, 0)
+) -> Burst:
+    """A window of a burst as a batch of one: flipped down, flipped right, transposed where told."""
+    rows, columns = (slice(first, first + size) for first in corner)
+
+    def turned(pixels: Tensor) -> Tensor:
+        pixels = pixels[:, rows, columns]
+        pixels = pixels.flip([axis for axis, flip in ((1, flips[0]), (2, flips[1])) if flip])
+        return (pixels.mT if flips[2] else pixels)[None]
+
+    assert burst.noise is not None
+    return Burst(
+        turned(burst.frames),
+        burst.exposure[None],
+        burst.white_level[None],
+        burst.noise.map(lambda x: x[None]),
+        turned(burst.valid),
+        burst.black_level[None],
+    )
+
+
+def join(crops: Sequence[Burst]) -> Burst:
+    """Batches of one shape as one batch; a crop may be masked all over, as a burst may not."""
+    laws = [crop.noise for crop in crops if crop.noise is not None]
+    return Burst(
+        torch.cat([crop.frames for crop in crops]),
+        torch.cat([crop.exposure for crop in crops]),
+        torch.cat([crop.white_level for crop in crops]),
+        NoiseLaw(torch.cat([law.a for law in laws]), torch.cat([law.b for law in laws])),
+        torch.cat([crop.valid for crop in crops]),
+        torch.cat([crop.black_level for crop in crops]),
+    )

@@ -1,0 +1,113 @@
+"""What simulated training bursts are drawn from: a setting for each batch, holes for each frame."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ..burst import Burst
+from ..checks import require
+from ..errors import UsageError
+from ..geometry import pixel_grid
+from ..simulate import PRESETS, Simulation, with_options
+
+DEAD_PIXELS = 1e-3  # share, in a burst that has holes
+HOLED_FRAMES = 0.3  # share of its frames
+SATURATED_STEPS = 2  # of exposure, where frames saturate: longer ones would be white all over
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """How likely each kind of burst is. The default is the paper's preset alone.
+
+    paper, affine, continuous: weights of the presets. psf_hpx: of `continuous`, uniform.
+    noise_std_dn: in place of the presets' own, uniform, one a burst. noise_a: in place of that
+    of `affine`, uniform. exposure_error: relative rms, uniform, one a batch.
+    drifting, saturated, masked: shares of batches; masked ones have holes in some of their frames.
+    bend_px: of drift, uniform.
+    """
+
+    paper: float = 1.0
+    affine: float = 0.0
+    continuous: float = 0.0
+    psf_hpx: tuple[float, float] = (0.7, 0.7)
+    noise_std_dn: tuple[float, float] | None = None
+    noise_a: tuple[float, float] | None = None
+    exposure_error: tuple[float, float] = (0.0, 0.0)
+    drifting: float = 0.0
+    bend_px: tuple[float, float] = (0.0, 0.5)
+    saturated: float = 0.0
+    masked: float = 0.0
+
+    def __post_init__(self) -> None:
+        weights = (self.paper, self.affine, self.continuous)
+        require(
+            min(weights) >= 0 and sum(weights) > 0,
+            "weights of presets that are not negative, and one above zero",
+            list(weights),
+            "correct data.mixture",
+            UsageError,
+        )
+        for name in ("drifting", "saturated", "masked"):
+            value = getattr(self, name)
+            require(
+                0 <= value <= 1,
+                f"data.mixture.{name} from 0 to 1",
+                value,
+                "it is a share",
+                UsageError,
+            )
+
+
+def possible_presets(mix: Mixture) -> list[Simulation]:
+    """The presets that a mixture may draw."""
+    return [setting for name, setting in PRESETS.items() if getattr(mix, name) > 0]
+
+
+def draw_setting(
+    host: np.random.Generator, mix: Mixture, frames: tuple[int, int], size: int, scale: int
+) -> Simulation:
+    """The setting of one batch."""
+    weights = np.array([mix.paper, mix.affine, mix.continuous])
+    name = ("paper", "affine", "continuous")[host.choice(3, p=weights / weights.sum())]
+    psf_hpx, noise_a, error, bend_px = (
+        None if ends is None else float(host.uniform(*ends))
+        for ends in (mix.psf_hpx, mix.noise_a, mix.exposure_error, mix.bend_px)
+    )
+    drifting, saturated = (host.random() < share for share in (mix.drifting, mix.saturated))
+    return with_options(
+        PRESETS[name],
+        frames=int(host.integers(frames[0], frames[1] + 1)),
+        size=size,
+        scale=scale,
+        noise_std_dn=mix.noise_std_dn,
+        noise_a=noise_a if name == "affine" else None,
+        psf_hpx=psf_hpx if name == "continuous" else None,
+        exposure_error=error,
+        motion="drift" if drifting else None,
+        bend_px=bend_px if drifting else None,
+        saturate=bool(saturated),
+        exposure_steps=SATURATED_STEPS if saturated else None,
+    )
+
+
+def random_holes(burst: Burst, generator: torch.Generator) -> Burst:
+    """The batch with a rectangle or an ellipse masked in some of its frames, and dead pixels.
+
+    Holes are up to 0.35 of the frame from centre to edge.
+    """
+    shape, device = burst.frames.shape, generator.device
+
+    def uniform(*size: int) -> torch.Tensor:
+        return torch.rand(size, generator=generator, device=device).to(burst.frames)
+
+    centre, reach = uniform(*shape[:2], 2), 0.05 + 0.3 * uniform(*shape[:2], 2)
+    place = pixel_grid(burst.shape, burst.frames) / max(burst.shape)
+    offset = (place - centre[..., None, None]) / reach[..., None, None]
+    box, ellipse = offset.abs().amax(2) < 1, (offset**2).sum(2) < 1
+    hole = torch.where((uniform(*shape[:2]) < 0.5)[..., None, None], box, ellipse)
+    hole = hole & (uniform(*shape[:2]) < HOLED_FRAMES)[..., None, None]
+    return dataclasses.replace(burst, valid=burst.valid & ~hole & (uniform(*shape) >= DEAD_PIXELS))

@@ -1,0 +1,61 @@
+"""Motion of the frames, by name: of the solver (with bends, or translations alone), Lucas-Kanade, a network, or the simulator."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..burst import Burst
+from ..checks import require
+from ..errors import UsageError
+from ..registration import register
+from ..solver import locate, locate_translations
+from .network import Motion, Network
+
+MotionKind = Literal["solver", "translations", "lucas_kanade", "network", "true"]
+
+
+def find_motion(
+    network: Network, burst: Burst, kind: MotionKind, true_px: Tensor | None = None
+) -> tuple[Burst, Motion]:
+    """As `estimate_motion`, with the network's own motion, and its gradient, for "network"."""
+    if kind != "network":
+        return estimate_motion(burst, network.scale, kind, true_px)
+    motion = network.own_motion(burst)
+    require(
+        motion is not None,
+        "a network that finds motion",
+        "one that does not",
+        "use model.finds_motion = true, or another motion",
+        UsageError,
+    )
+    assert motion is not None
+    return burst, motion
+
+
+@torch.no_grad()
+def estimate_motion(
+    burst: Burst, scale: int, kind: MotionKind = "solver", true_px: Tensor | None = None
+) -> tuple[Burst, Motion]:
+    """The motion of a batch, reference included, and the batch less what does not belong.
+
+    true_px: (B, N, 2[, H, W]), what the simulator knows, for kind "true" alone.
+    """
+    if kind == "true":
+        require(
+            true_px is not None,
+            "bursts with their true motion",
+            "none",
+            'use motion = "solver"',
+            UsageError,
+        )
+        assert true_px is not None
+        return burst, Motion(true_px, torch.ones_like(burst.exposure))
+    if kind == "lucas_kanade":
+        return burst, Motion(register(burst), torch.ones_like(burst.exposure))
+    found = (locate if kind == "solver" else locate_translations)(burst, scale)
+    # what the solver leaves out becomes invalid
+    return dataclasses.replace(burst, valid=found.used), Motion(found.flow_px, found.gain)

@@ -1,0 +1,90 @@
+"""What every network is: a burst and its motion to a posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..burst import Burst, Posterior
+from ..geometry import shift_flow
+
+
+class Motion(NamedTuple):
+    """Where and how bright the frames of a batch are against the reference.
+
+    flow_px: (B, N, 2) or (B, N, 2, H, W), frame to reference, low-res px.
+    gain: (B, N) true over stated exposure, the reference's as the unit.
+    """
+
+    flow_px: Tensor
+    gain: Tensor
+
+    def without_reference(self) -> Motion:
+        """The motion of frames 1 to N-1, for the inputs of `Burst.split_reference`."""
+        return Motion(self.flow_px[:, 1:], self.gain[:, 1:])
+
+    def shifted(self, tau: Tensor, scale: int) -> Motion:
+        """The motion under a grid shift: samples land on `s (x + flow) + tau`; tau (B, 2)."""
+        return self._replace(flow_px=shift_flow(self.flow_px, tau, scale))
+
+
+class Given(NamedTuple):
+    """What a network is given: frames and their motion."""
+
+    burst: Burst
+    motion: Motion
+
+    def part(self, rows: Tensor) -> Given:
+        """Some bursts of the batch."""
+        flow_px, gain = self.motion
+        return Given(self.burst.part(rows), Motion(flow_px[rows], gain[rows]))
+
+
+class Network(nn.Module):
+    """Burst and motion of a batch to a posterior on the high-res grid, finite everywhere.
+
+    `config` is a frozen dataclass of plain values with a field `scale`; it is stored with the
+    weights and rebuilds the network. Subclasses define `Config` and `forward`.
+    """
+
+    Config: type[Any]
+    mixed_precision = True  # bfloat16 where `fast` allows it and the device is a GPU
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+
+    @property
+    def scale(self) -> int:
+        """The zoom from frame to posterior."""
+        return int(self.config.scale)
+
+    def forward(self, burst: Burst, motion: Motion) -> Posterior:
+        """The posterior of a batch (B, N, H, W): mean and var, each (B, s*H, s*W)."""
+        raise NotImplementedError
+
+    def prepare(self, burst: Burst, motion: Motion) -> Any:
+        """What depends on no weight, once for all that is done with a batch; it has `part(rows)`."""
+        return Given(burst, motion)
+
+    def conclude(self, given: Any) -> Posterior:
+        """The posterior from what `prepare` made."""
+        posterior: Posterior = self(given.burst, given.motion)
+        return posterior
+
+    def own_motion(self, burst: Burst) -> Motion | None:  # noqa: ARG002
+        """The motion that the network itself finds, with gradient; None if it has no such part."""
+        return None
+
+    def fast(self, like: Tensor) -> AbstractContextManager[None]:
+        """The context for convolutions; physics outside of it stays in float32."""
+        enabled = self.mixed_precision and like.is_cuda
+        return torch.autocast(like.device.type, torch.bfloat16, enabled=enabled)
+
+    def heavy_parts(self) -> Sequence[nn.Module]:
+        """The parts worth compiling."""
+        return ()

@@ -1,0 +1,276 @@
+"""Flows of few coefficients, gains and image of a burst, fitted together, in space.
+
+For translations of whole frames the likelihood falls apart frequency by frequency (`motion`). A
+flow that changes over the frame, or a mask, mixes all of them, so here image and coefficients are
+solved for together: Gauss-Newton steps whose normal equations conjugate gradients solve.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..burst import Burst
+from ..filters import gaussian_blur
+from ..forward import canvas_shape
+from ..gaussian import (
+    CANVAS_PAD_PX,
+    GaussianProblem,
+    node_blocks,
+    spread_nodes,
+    weighted_mean,
+)
+from ..linear import conjugate_gradients_pair
+from ..noise import frame_noise_var
+from ..prior import radial_basis, spectrum_at
+from ..spectral import axis_frequencies, half_weight
+from .bend import COEFFICIENT_PX, flow_of, lucas_kanade_bent, slopes_of
+from .outliers import cut_pixels, disagreeing_pixels
+from .spectrum import first_knots, spectrum_of
+from .variance import noise_variance
+
+STEPS = 8
+FIRST_JITTER_PX = 0.05  # what the start may be off; halved at each step
+LARGEST_STEP_PX = 0.25
+CONVERGED_PX = 0.01
+LEAST_COEFFICIENT_PX = 0.01
+GAIN_STD = 0.03
+LEAST_GAIN_STD = 3e-4
+SETTLED = 2  # steps after which residuals tell of the frames, not of the motion
+MAX_SURPRISE = 4.0  # squared residuals over their expectation, against the usual frame's
+DRAWS = 6
+RATIO_SMOOTHING_PX = 1.5
+
+
+class Bent(NamedTuple):
+    """What is known of a batch of bending bursts besides their images.
+
+    flow_px: (B, N, 2[, H, W]); gain: (B, N); knots: (B, KNOTS).
+    kept: (B, N) frames that belong; good: (B, N, H, W) pixels to use.
+    misplaced: (B, DRAWS, N, H, W) what the frames would show more if their motion and gain were
+    off as much as they may be, drawn from the posterior. scarcer: (B, s*H, s*W) the variance that
+    noise and prior leave, over what `noise_variance` says.
+    """
+
+    flow_px: Tensor
+    gain: Tensor
+    knots: Tensor
+    kept: Tensor
+    good: Tensor
+    misplaced: Tensor
+    scarcer: Tensor
+
+
+class Joint:
+    """Image, coefficients and gains of a batch, and the posterior of all of them together."""
+
+    def __init__(
+        self, burst: Burst, kept: Tensor, theta: Tensor, basis: Tensor, scale: int, moving: bool
+    ) -> None:
+        self.burst, self.kept, self.basis, self.scale = burst, kept, basis, scale
+        self.good = burst.valid & kept[..., None, None]
+        self.theta, self.moving = theta, moving
+        self.gain = torch.ones_like(theta[..., 0, 0])
+        self.noise_var = frame_noise_var(burst)
+        self.jitter_px = FIRST_JITTER_PX
+        self.knots = first_knots(burst.frames, self.good, self.noise_var)
+        self.coefficient_px = torch.full_like(theta[:, 0, 0], COEFFICIENT_PX)
+        self.gain_std = torch.full_like(self.gain[:, 0], GAIN_STD)
+        canvas = canvas_shape(burst.shape, scale, scale * CANVAS_PAD_PX)
+        self.image = theta.new_zeros(len(theta), *canvas)
+
+    def look(self, tolerance: float = 2e-3) -> None:
+        """The image and how each frame answers to its coefficients and gain."""
+        gain = self.gain[..., None, None]
+        self.flow_px = flow_of(self.theta, self.basis)
+        budget = self.noise_var / gain**2 + self._jitter_var()[:, None, None, None]
+        self.problem = GaussianProblem(self.flow_px, self.good / budget, self.knots, self.scale)
+        frames = self.burst.frames / gain
+        self.level = weighted_mean(frames, self.problem.precision)
+        self.image = self.problem.solve(frames - self.level, self.image, tolerance)
+        predicted = self.problem.model.forward(self.image)
+        self.residual = frames - self.level - predicted
+        bends = torch.stack(slopes_of(self.problem, self.image), 2)[:, :, :, None] * self.basis
+        whole = (predicted + self.level)[:, :, None]
+        self.tangent = torch.cat([bends.flatten(2, 3), whole], 2)  # (B, N, P, H, W)
+        self.tangent[:, 0] = 0  # the reference defines grid and scale
+        if not self.moving:
+            self.tangent[:, :, :-1] = 0
+
+    def _jitter_var(self) -> Tensor:
+        """What misplaced frames add to their noise, (B,)."""
+        fy, fx = (torch.fft.fftfreq(64, device=self.knots.device) for _ in range(2))
+        power = spectrum_at(self.knots, radial_basis(fy[:, None], fx))
+        square = (2 * math.pi * self.scale) ** 2 * (fy[:, None] ** 2 + fx**2) / 2
+        return self.jitter_px**2 * (power * square).mean((-1, -2))
+
+    def _prior_precision(self) -> Tensor:
+        """One over the prior variance of each frame's unknowns, (B, 1, P)."""
+        doubt = self.coefficient_px**-2
+        doubt = torch.cat([doubt, doubt, self.gain_std[:, None] ** -2], 1)
+        doubt[:, [0, len(self.basis)]] = 1e-4
+        return doubt[:, None]
+
+    def state(self) -> Tensor:
+        """The unknowns (B, N, P): coefficients along y and x, and the gain less one."""
+        return torch.cat([self.theta.flatten(2), (self.gain - 1)[..., None]], 2)
+
+    def solve(self, right: tuple[Tensor, Tensor], tolerance: float) -> tuple[Tensor, Tensor]:
+        """The joint normal equations for image and unknowns, (B, h, w) and (B, N, P)."""
+        problem, tangent, prior = self.problem, self.tangent, self._prior_precision()
+        weight, model = problem.precision, problem.model
+        columns = tangent.flatten(3)
+        own = ((columns * weight.flatten(2)[:, :, None]) @ columns.mT).double()
+        damping = 1e-5 * own.diagonal(dim1=-2, dim2=-1) + prior
+        root = torch.linalg.cholesky(own + torch.diag_embed(damping))
+
+        def apply(image: Tensor, unknown: Tensor) -> tuple[Tensor, Tensor]:
+            moved = model.forward(image) + torch.einsum("bnphw,bnp->bnhw", tangent, unknown)
+            weighted = weight * moved
+            return (
+                model.adjoint(weighted) + problem.filter(image, 1 / problem.prior),
+                torch.einsum("bnphw,bnhw->bnp", tangent, weighted) + prior * unknown,
+            )
+
+        def precondition(image: Tensor, unknown: Tensor) -> tuple[Tensor, Tensor]:
+            solved = torch.cholesky_solve(unknown.double()[..., None], root)[..., 0]
+            return problem.precondition(image), solved.to(unknown)
+
+        return conjugate_gradients_pair(apply, right, precondition, tolerance)
+
+    def step(self) -> float:
+        """One Gauss-Newton step; returns the largest change of a flow, px."""
+        weighted = self.problem.precision * self.residual
+        right = (
+            self.problem.model.adjoint(weighted)
+            - self.problem.filter(self.image, 1 / self.problem.prior),
+            torch.einsum("bnphw,bnhw->bnp", self.tangent, weighted)
+            - self._prior_precision() * self.state(),
+        )
+        right[1].sub_(self._determinant_slope())
+        right[1][:, 0] = 0
+        if not self.moving:
+            right[1][..., :-1] = 0
+        image, change = self.solve(right, 1e-2)
+        theta = change[..., :-1].unflatten(2, (2, -1))
+        largest = flow_of(theta, self.basis).abs().flatten(2).amax(2)
+        share = LARGEST_STEP_PX / largest.clamp(min=LARGEST_STEP_PX)
+        self.theta = self.theta + theta * share[..., None, None]
+        self.gain = self.gain * (1 + change[..., -1].clamp(-GAIN_STD, GAIN_STD))
+        self.image = self.image + image
+        return float(largest.max())
+
+    def _determinant_slope(self) -> Tensor:
+        """Slope of half the log determinant in coefficients and gain, (B, N, P).
+
+        That of local translations, at the nodes of a flow; a pixel adds to it by its weight.
+        """
+        problem = self.problem
+        bent = problem.nodes > 1
+        blocks = node_blocks(problem) if bent else problem.blocks
+        lattice = (blocks.covariance.shape[-2], blocks.width)
+        rows, columns = axis_frequencies(lattice, self.scale, self.theta)
+        turn = (2j * math.pi * self.scale * rows, 2j * math.pi * self.scale * columns)
+        slope = blocks.determinant_slope(half_weight(lattice[1], self.theta), turn)
+        slope = slope.unflatten(0, (len(self.theta), -1)).permute(0, 2, 3, 1)  # (B, N, 3, M)
+        field = spread_nodes(slope, self.burst.shape) if bent else slope[..., None]
+        usual = problem.typical_precision().clamp(min=1e-30)[..., None, None]
+        field = field / math.prod(lattice) * (problem.precision / usual)[:, :, None]
+        bends = torch.einsum("bnchw,khw->bnck", field[:, :, :2], self.basis).flatten(2)
+        return torch.cat([bends, field[:, :, 2:].sum((-1, -2))], 2)
+
+    def learn_prior(self) -> None:
+        """The spectrum of the image, and how large coefficients are in this burst."""
+        self.knots = spectrum_of(self.problem, self.image)
+        size = self.theta[:, 1:].square().mean((1, 2))
+        self.coefficient_px = (size + LEAST_COEFFICIENT_PX**2).sqrt()
+        # about their mean: a factor common to all frames but a masked reference is no evidence
+        spread = self.gain[:, 1:].std(1, correction=0)
+        self.gain_std = spread.clamp(LEAST_GAIN_STD, GAIN_STD)
+
+    def doubt(self) -> tuple[Tensor, Tensor]:
+        """Draws of what errors of motion and gain do to the frames, (B, D, N, H, W), and how much
+        more of the image noise and prior leave unknown than `noise_variance` says, (B, s*H, s*W).
+
+        From draws of the joint posterior: solutions for a right side whose covariance is that of
+        the normal equations. Less its answer to the frames' displacement, the image of a draw is
+        one for known motion; a few of those tell a smooth ratio on each sub-grid.
+        """
+        problem, prior = self.problem, self._prior_precision()
+        generator = torch.Generator(self.knots.device).manual_seed(0)
+        stated = noise_variance(problem)
+        misplaced, ratio = [], torch.zeros_like(stated)
+        for _ in range(DRAWS):
+            noise, scene, other = (
+                torch.randn(shape, generator=generator, device=prior.device)
+                for shape in (self.residual.shape, self.image.shape, self.tangent.shape[:3])
+            )
+            weighted = problem.precision.sqrt() * noise
+            pulls = torch.einsum("bnphw,bnhw->bnp", self.tangent, weighted)
+            right = (
+                problem.model.adjoint(weighted) + problem.filter(scene, problem.prior.rsqrt()),
+                pulls + prior.sqrt() * other,
+            )
+            right[1][:, 0] = 0
+            image, error = self.solve(right, 5e-2)
+            misplaced.append(torch.einsum("bnphw,bnp->bnhw", self.tangent, error))
+            alone = problem.crop(image + problem.solve(misplaced[-1], None, 5e-2))
+            ratio += alone**2 / (DRAWS * stated)
+        grids = F.pixel_unshuffle(ratio[:, None], self.scale)
+        smooth = F.pixel_shuffle(gaussian_blur(grids, RATIO_SMOOTHING_PX), self.scale)
+        return torch.stack(misplaced, 1), smooth[:, 0]
+
+    def judge(self) -> None:
+        """Leave out what disagrees with the other frames, and pixels that only luck kept."""
+        gain = self.gain[..., None, None]
+        frames, noise_std = self.burst.frames / gain, self.noise_var.sqrt() / gain
+        seen = self.burst.valid & self.kept[..., None, None]
+        # where a pixel was left out before, the precision of the frame's others
+        usual = self.problem.typical_precision()[..., None, None]
+        precision = torch.where(self.good, self.problem.precision, usual)
+        z = self.residual * precision.sqrt()
+        outlier = disagreeing_pixels(z, seen)
+        cut = cut_pixels(frames, self.burst.valid, frames - self.residual, noise_std)
+        self.good = seen & ~outlier & ~cut
+        self._expel(z)
+
+    def _expel(self, z: Tensor) -> None:
+        """Leave frames out whose residuals surprise, against the usual frame's."""
+        seen = self.good.sum((-1, -2))
+        surprise = (z**2 * self.good).sum((-1, -2)) / seen.clamp(min=1)
+        usual = surprise.masked_fill(seen == 0, torch.nan).nanmedian(1, keepdim=True).values
+        lost = surprise > MAX_SURPRISE * usual.clamp(min=1)
+        lost[:, 0] = False
+        self.kept = self.kept & ~lost
+        self.good = self.good & self.kept[..., None, None]
+
+
+def fit_in_space(
+    burst: Burst, kept: Tensor, start_px: Tensor, scale: int, basis: Tensor, moving: bool = True
+) -> Bent:
+    """Flows, gains and spectrum of a batch; kept: (B, N) bool, frames to use.
+
+    start_px: (B, N, 2) translations; basis: (K, H, W), what flows are made of. With `moving`
+    False the translations stay, and the basis is the constant alone.
+    """
+    bent = len(basis) > 1
+    theta = lucas_kanade_bent(burst, start_px, basis) if bent else start_px[..., None]
+    joint = Joint(burst, kept, theta, basis, scale, moving)
+    for count in range(STEPS):
+        joint.jitter_px = FIRST_JITTER_PX / 2**count if moving else 0.0
+        joint.look()
+        if count >= 1:
+            joint.learn_prior()
+        if count >= SETTLED:
+            joint.judge()
+        if joint.step() < CONVERGED_PX and count > SETTLED:
+            break
+    joint.jitter_px = 0.0
+    joint.look()
+    joint.judge()
+    joint.look()
+    return Bent(joint.flow_px, joint.gain, joint.knots, joint.kept, joint.good, *joint.doubt())

@@ -1,0 +1,69 @@
+"""The power spectrum of a solved image, its own share of noise and prior taken into account."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..burst import Burst
+from ..gaussian import GaussianProblem, weighted_mean
+from ..noise import frame_noise_var
+from ..prior import fit_spectrum, power_law, radial_basis, spectrum_at
+from ..spectral import half_weight, image_frequencies, to_folded
+
+ROUNDS = 3
+TOLERANCE = 5e-3
+TAPER = 1 / 8  # share of the image's width over which the window rises
+
+
+def spectrum_of_burst(
+    burst: Burst, good: Tensor, flow_px: Tensor, gain: Tensor, scale: int
+) -> Tensor:
+    """Log power at the knots, (B, KNOTS), of the image of a burst whose motion is known."""
+    gain = gain[..., None, None]
+    frames, noise_var = burst.frames / gain, frame_noise_var(burst) / gain**2
+    problem = GaussianProblem(
+        flow_px, good / noise_var, first_knots(frames, good, noise_var), scale
+    )
+    data = frames - weighted_mean(frames, problem.precision)
+    image: Tensor | None = None
+    for _ in range(ROUNDS):
+        image = problem.solve(data, image, TOLERANCE)
+        problem = GaussianProblem(flow_px, problem.precision, spectrum_of(problem, image), scale)
+    return problem.knots
+
+
+def first_knots(frames: Tensor, good: Tensor, noise_var: Tensor) -> Tensor:
+    """A power law with the variance of the frames beyond their noise, (B, KNOTS)."""
+    weight = good / noise_var
+    spread = weighted_mean((frames - weighted_mean(frames, weight)) ** 2, weight)
+    signal = spread - weighted_mean(noise_var, weight)
+    return power_law(signal[:, 0, 0, 0].clamp(min=1e-10))
+
+
+def spectrum_of(problem: GaussianProblem, image: Tensor) -> Tensor:
+    """Log power at the knots, (B, KNOTS), of a solved canvas (B, h, w)."""
+    scale = problem.scale
+    lattice = (problem.canvas[0] // scale, problem.canvas[1] // scale)
+    folded = to_folded(image * _window(problem.canvas, problem.pad, image), scale)
+    basis = radial_basis(*image_frequencies(lattice, scale, image))
+    prior = spectrum_at(problem.knots, basis)
+    spread = problem.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
+    known = (1 - spread / prior).clamp(min=0)
+    count = half_weight(lattice[1], image).expand(basis.shape[:-1])
+    power = folded.real.square() + folded.imag.square()
+    return fit_spectrum(power.flatten(1), known.flatten(1), basis.flatten(0, -2), count.flatten())
+
+
+def _window(canvas: tuple[int, int], pad: int, like: Tensor) -> Tensor:
+    """A Tukey window of unit power over the canvas, zero over its margin."""
+    axes = []
+    for size in canvas:
+        place = torch.arange(size, device=like.device) + 0.5 - pad
+        inner = size - 2 * pad
+        edge = torch.minimum(place, inner - place) / (TAPER * inner)
+        axes.append(0.5 - 0.5 * torch.cos(math.pi * edge.clamp(0, 1)))
+    window = axes[0][:, None] * axes[1]
+    return window / window.square().mean().sqrt()

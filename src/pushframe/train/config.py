@@ -1,0 +1,130 @@
+"""The settings of a training run: typed, from TOML, each with its meaning."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ..checks import require
+from ..config import load_config, suggestion
+from ..data import DataConfig
+from ..errors import UsageError
+from ..model import NETWORKS, HdrDspConfig, MotionKind
+from .checkpoint import Progress
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """What is minimised. `mse` and `l1` compare with the reference, as `self_supervised` does;
+    `motion` teaches a network's own motion by simulated shifts.
+
+    detail: compare high-passed images. noise_corrected: add the reference's noise to the
+    predicted variance (without it the network learns the sum of both). outlier_nats: bursts that
+    much less likely than the median of their batch are left out (`loss.gaussian_nll`).
+    """
+
+    kind: Literal["self_supervised", "supervised", "mse", "l1", "motion"] = "self_supervised"
+    detail: bool = False
+    noise_corrected: bool = True
+    outlier_nats: float = 6.0
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """How long and how fast. One of steps and minutes; minutes count over all parts of a run.
+
+    warmup: share of the run in which the rate rises; it then falls as a cosine to zero.
+    clip: largest norm of a gradient. averaging: decay of the weights' moving average, a step.
+    """
+
+    steps: int = 0
+    minutes: float = 0.0
+    learning_rate: float = 4e-4
+    warmup: float = 0.02
+    clip: float = 1.0
+    weight_decay: float = 1e-4
+    averaging: float = 0.999
+
+    def check(self) -> None:
+        """Refuse what cannot be meant."""
+        require(
+            (self.steps > 0) != (self.minutes > 0),
+            "one of schedule.steps and schedule.minutes above zero",
+            f"steps = {self.steps}, minutes = {self.minutes:g}",
+            "set one of them",
+            UsageError,
+        )
+
+    def share_done(self, progress: Progress) -> float:
+        """How much of the run is done, 0 to 1."""
+        if self.steps:
+            return progress.step / self.steps
+        return progress.seconds / 60 / self.minutes
+
+    def rate(self, share: float) -> float:
+        """The learning rate after a share of the run: a ramp, then half a cosine."""
+        if share < self.warmup:
+            return self.learning_rate * (share / self.warmup + 1e-3)
+        turn = (share - self.warmup) / (1 - self.warmup)
+        return self.learning_rate * (0.5 + 0.5 * math.cos(math.pi * min(turn, 1.0)))
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A training run. `model` holds the fields of the network's own configuration.
+
+    start: weights to begin with, of the same network; random ones if empty.
+    """
+
+    network: str = "hdr_dsp"
+    model: Any = field(default_factory=HdrDspConfig)
+    motion: MotionKind = "solver"
+    loss: LossConfig = field(default_factory=LossConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    start: str = ""
+    seed: int = 0
+    compile: bool = False
+    mixed_precision: bool = True
+    log_every: int = 50
+    validate_every: int = 1000
+    checkpoint_every: int = 500
+
+    def check(self) -> None:
+        """Refuse what cannot be meant; fields are read one by one, so this comes last."""
+        self.schedule.check()
+        self.data.check()
+        for name in ("log_every", "validate_every", "checkpoint_every"):
+            value = getattr(self, name)
+            require(value >= 1, f"{name} of at least 1", value, "raise it", UsageError)
+
+
+def load_train_config(path: Path | None, overrides: Sequence[str] = ()) -> TrainConfig:
+    """The configuration of a TOML file and `key=value` overrides; unknown keys are refused.
+
+    The network is found first, since the fields of `model` depend on it.
+    """
+    name = TrainConfig.network
+    given = [text.partition("=")[2].strip(" '\"") for text in overrides if _key(text) == "network"]
+    if path is not None and path.is_file():
+        with suppress(UnicodeDecodeError, tomllib.TOMLDecodeError):  # load_config tells of them
+            name = tomllib.loads(path.read_text()).get("network", name)
+    name = given[-1] if given else name
+    if name not in NETWORKS:
+        raise UsageError(
+            f"expected a network of {', '.join(NETWORKS)}, got {name!r}: "
+            f"{suggestion(str(name), list(NETWORKS))}"
+        )
+    base = replace(TrainConfig(), network=name, model=NETWORKS[name].Config())
+    config = load_config(base, path, overrides)
+    config.check()
+    return config
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].strip()

@@ -1,0 +1,156 @@
+"""The training step: a paraphrase of the paper, on one screen."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..burst import Burst, NoiseLaw
+from ..checks import require
+from ..data import Batch, Stream
+from ..errors import UsageError
+from ..geometry import random_tau, subsample
+from ..loss import l1, motion_l1, mse, self_supervised_nll, supervised_nll
+from ..model import Motion, Network, find_motion
+from ..noise import frame_noise_var
+from .config import LossConfig, TrainConfig
+
+MAX_GAIN_ERROR = 0.2  # of a stated exposure; beyond it the fit has failed
+
+
+class Ready(NamedTuple):
+    """A batch, all done that depends on no weight: what the network is given, what it must meet.
+
+    target: the reference and tau the grid shift under which it is met, or None and the truth.
+    seen: (B,) bool, bursts whose motion was found; None for all.
+    """
+
+    given: Any
+    target: Burst | None
+    tau: Tensor | None
+    truth: Tensor | None
+    seen: Tensor | None = None
+
+    def part(self, rows: Tensor) -> Ready:
+        """Some bursts of the batch."""
+        given, target, tau, truth, seen = self
+        return Ready(
+            given.part(rows),
+            None if target is None else target.part(rows),
+            None if tau is None else tau[rows],
+            None if truth is None else truth[rows],
+            None if seen is None else seen[rows],
+        )
+
+
+def batch_loss(network: Network, batch: Batch, config: TrainConfig) -> Tensor:
+    """The loss of one shard of a batch."""
+    if config.loss.kind == "motion":
+        _, motion = find_motion(network, batch.burst, config.motion, batch.flow_px)
+        noise_var = frame_noise_var(batch.burst)
+        return motion_l1(motion.flow_px, _known(batch.flow_px), noise_var)
+    return loss_of(network, make_ready(network, batch, config), config.loss)
+
+
+def make_ready(network: Network, batch: Batch, config: TrainConfig) -> Ready:
+    """Register, drop the reference, shift the grid; or keep it and take the truth."""
+    burst, motion = find_motion(network, batch.burst, config.motion, batch.flow_px)
+    burst, motion = without_lost(burst, motion)
+    if config.loss.kind == "supervised":
+        seen = burst.valid.flatten(1).any(1)
+        return Ready(network.prepare(burst, motion), None, None, _known(batch.truth), seen)
+    tau = random_tau(len(burst.frames), network.scale, batch.generator)
+    return without_reference(network, burst, motion, tau)
+
+
+def without_reference(network: Network, burst: Burst, motion: Motion, tau: Tensor) -> Ready:
+    """What the network is given of a batch, and the reference that it must predict."""
+    inputs, target = burst.split_reference()  # v_1 leaves the input here and nowhere else
+    shifted = motion.without_reference().shifted(tau, network.scale)
+    return Ready(network.prepare(inputs, shifted), target, tau, None)
+
+
+def loss_of(network: Network, ready: Ready, loss: LossConfig) -> Tensor:
+    """How badly the reference, or the truth, is predicted."""
+    posterior = network.conclude(ready.given)
+    target, tau = ready.target, ready.tau
+    if target is None or tau is None:
+        truth = _known(ready.truth)
+        return supervised_nll(posterior, truth, loss.outlier_nats, ready.seen)
+    reference, valid = target.frames[:, 0], target.valid[:, 0]
+    if loss.kind in ("mse", "l1"):
+        distance = mse if loss.kind == "mse" else l1
+        return distance(subsample(posterior.mean, network.scale, tau), reference, valid)
+    noise = _law(target.noise, loss.noise_corrected)
+    return self_supervised_nll(
+        posterior, reference, valid, tau, noise, target.gain, loss.detail, loss.outlier_nats
+    )
+
+
+def reference_loss(
+    network: Network, burst: Burst, motion: Motion, tau: Tensor, loss: LossConfig
+) -> Tensor:
+    """How badly the reference is predicted from the other frames, under the grid shift tau."""
+    return loss_of(network, without_reference(network, burst, motion, tau), loss)
+
+
+class Desk:
+    """Batches made ready, each kept for the steps that learn from its parts.
+
+    Registration and solver cost a GPU little more for many bursts than for few, and a network
+    learns more from many small steps than from few large ones.
+    """
+
+    def __init__(self, network: Network, stream: Stream, config: TrainConfig) -> None:
+        self.network, self.stream, self.config = network, stream, config
+        self.kept: dict[int, tuple[int, Ready]] = {}
+
+    def loss(self, step: int, shard: int) -> Tensor:
+        """The loss of one shard of one step."""
+        parts = self.config.data.parts
+        if parts == 1:
+            return batch_loss(self.network, self.stream.batch(step, shard), self.config)
+        number, part = divmod(step, parts)
+        if shard not in self.kept or self.kept[shard][0] != number:
+            batch = self.stream.batch(number, shard)
+            with torch.no_grad():
+                self.kept[shard] = (number, make_ready(self.network, batch, self.config))
+        ready = self.kept[shard][1]
+        device = next(self.network.parameters()).device
+        count = self.config.data.batch // self.config.data.shards // parts
+        rows = torch.arange(part * count, (part + 1) * count, device=device)
+        return loss_of(self.network, ready.part(rows), self.config.loss)
+
+
+def without_lost(burst: Burst, motion: Motion) -> tuple[Burst, Motion]:
+    """Bursts whose motion could not be found are masked: they teach nothing, and harm nothing.
+
+    Left out of the loss alone, what is not a number would still reach the gradient.
+    """
+    good = torch.isfinite(motion.flow_px).flatten(1).all(1)
+    good = good & ((motion.gain - 1).abs() < MAX_GAIN_ERROR).all(1)
+    rest = good.view(-1, *[1] * (motion.flow_px.ndim - 1))
+    burst = dataclasses.replace(burst, valid=burst.valid & good[:, None, None, None])
+    flow_px = torch.where(rest, motion.flow_px, 0)
+    return burst, Motion(flow_px, torch.where(good[:, None], motion.gain, 1))
+
+
+def _known(truth: Tensor | None) -> Tensor:
+    """What only a simulator knows."""
+    require(
+        truth is not None,
+        "bursts with truth for supervised training",
+        "bursts alone",
+        'use loss.kind = "self_supervised"',
+        UsageError,
+    )
+    assert truth is not None
+    return truth
+
+
+def _law(noise: NoiseLaw | None, corrected: bool) -> NoiseLaw:
+    assert noise is not None  # every stream states one, or estimates it
+    return noise if corrected else noise.map(torch.zeros_like)

@@ -1,0 +1,136 @@
+"""Weights on disk: safetensors with a card. They load only if they fit; nothing is unpickled."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from .config import load_values, suggestion
+from .errors import FileError, UsageError
+from .io import atomic_path
+from .model import NETWORKS, Network
+
+SCHEMA = "pushframe-weights/1"
+SUFFIX = ".safetensors"
+
+
+def shipped_weights() -> dict[str, Path]:
+    """Names and files of the weights that come with the package."""
+    folder = Path(str(resources.files(__package__))) / "weights_data"
+    return {path.stem: path for path in sorted(folder.glob(f"*{SUFFIX}"))}
+
+
+def save_weights(
+    network: Network,
+    path: Path,
+    card: Mapping[str, Any],
+    tensors: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write a network and its card; the file appears whole or not at all.
+
+    card: what a user should know of them, plain values. tensors: in place of the network's own.
+    """
+    state = dict(network.state_dict() if tensors is None else tensors)
+    plain = {name: tensor.detach().float().contiguous().cpu() for name, tensor in state.items()}
+    name = next(name for name, kind in NETWORKS.items() if kind is type(network))
+    full = {
+        "schema": SCHEMA,
+        "network": name,
+        "scale": network.scale,
+        "model": dataclasses.asdict(network.config),
+        **card,
+    }
+    with atomic_path(path) as draft:
+        draft.write_bytes(save(plain, metadata={"card": json.dumps(full)}))
+
+
+def read_card(name_or_path: str | Path) -> dict[str, Any]:
+    """The card of a weights file."""
+    return _open(find_weights(name_or_path))[0]
+
+
+def load_weights(
+    name_or_path: str | Path, scale: int | None = None
+) -> tuple[Network, dict[str, Any]]:
+    """A network ready to use, on the CPU, and its card.
+
+    name_or_path: shipped weights by name, or a file. scale: the zoom it must have, if given.
+    """
+    path = find_weights(name_or_path)
+    card, shapes = _open(path)
+    kind = NETWORKS.get(str(card.get("network")))
+    if kind is None:
+        raise FileError(
+            f"{path}: expected weights of {', '.join(NETWORKS)}, got those of "
+            f"{card.get('network')!r}: update pushframe, or choose other weights"
+        )
+    if scale is not None and card["scale"] != scale:
+        raise UsageError(
+            f"{path}: expected weights for scale {scale}, got weights for scale "
+            f"{card['scale']}: use --scale {card['scale']}, or choose other weights"
+        )
+    try:
+        network = kind(load_values(kind.Config(), card["model"]))
+    except UsageError as error:
+        raise FileError(f"{path}: {error}") from error
+    wanted = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    if wanted != shapes:
+        name = min(k for k in wanted.keys() | shapes.keys() if wanted.get(k) != shapes.get(k))
+        raise FileError(
+            f"{path}: expected tensor {name} of shape {wanted.get(name, 'none')}, got "
+            f"{shapes.get(name, 'none')}: the file does not hold the network its card names; "
+            "fetch it again"
+        )
+    network.load_state_dict(load_file(path))
+    return network.eval(), card
+
+
+def find_weights(name_or_path: str | Path) -> Path:
+    """The file of shipped weights, by name, or of a path."""
+    shipped = shipped_weights()
+    if str(name_or_path) in shipped:
+        return shipped[str(name_or_path)]
+    path = Path(name_or_path)
+    if path.suffix != SUFFIX:
+        raise UsageError(
+            f"expected a {SUFFIX} file or weights of {', '.join(shipped) or '(none shipped)'}, "
+            f"got {str(name_or_path)!r}: {suggestion(str(name_or_path), list(shipped))}"
+        )
+    if not path.is_file():
+        raise FileError(f"expected weights, got {path}: no such file; check the path")
+    return path
+
+
+def _open(path: Path) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+    """The card of a file and the shapes of its tensors."""
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        card = json.loads(metadata["card"])
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        cause = "no card" if isinstance(error, KeyError) else str(error)
+        raise FileError(
+            f"{path}: expected weights of pushframe, got a file that is damaged, truncated or "
+            f"something else ({cause}): fetch it again"
+        ) from error
+    if card.get("schema") != SCHEMA:
+        raise FileError(
+            f"{path}: expected {SCHEMA}, got {card.get('schema')!r}: update pushframe, or choose "
+            "other weights"
+        )
+    return card, shapes
+
+
+def to_device(network: Network, device: torch.device) -> Network:
+    """The network on `device`, in the memory layout that convolutions like."""
+    return network.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -1,0 +1,96 @@
+"""`pushframe train` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from training import settings, write_images
+from typer.testing import CliRunner
+
+from pushframe.cli import app, main
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    (tmp_path / "own.toml").write_text("[schedule]\nsteps = 4\n")
+    changes = [f"--set={x}" for x in settings(write_images(tmp_path / "images"), schedule__steps=4)]
+    return [
+        "train",
+        "--config",
+        str(tmp_path / "own.toml"),
+        "--out",
+        str(tmp_path / "run"),
+        *changes,
+    ]
+
+
+def refused(capsys: pytest.CaptureFixture, monkeypatch, words: list[str]) -> str:
+    """Standard error of a command that must be refused with one line and exit code 2."""
+    monkeypatch.setattr(sys, "argv", ["pushframe", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("error:")
+    assert "Traceback" not in said
+    return said
+
+
+def test_it_trains_and_the_weights_serve(words: list[str], tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert done.stdout.startswith("done: ")
+    assert "step 4" in done.stderr
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "checkpoint.safetensors",
+        "log.jsonl",
+        "weights.safetensors",
+    ]
+    weights = str(tmp_path / "run" / "weights.safetensors")
+    small = ["--size", "16", "--frames", "3", "--border", "4"]
+    both = ["--methods", f"shift_and_add,{weights}"]
+    told = CliRunner().invoke(
+        app, ["evaluate", "scene:3", "--out", str(tmp_path / "out"), *both, *small]
+    )
+    assert told.exit_code == 0, (told.output, told.exception)
+    found = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert found["methods"][weights]["all"]["psnr_db"] > 10
+    assert CliRunner().invoke(app, ["train", "--help"]).stdout.count("pushframe train") >= 2
+
+
+def test_parts_and_resume(words: list[str], tmp_path: Path, capsys, monkeypatch) -> None:
+    part = CliRunner().invoke(app, [*words, "--stop-after-minutes", "0"])
+    assert part.stdout.startswith("stopped at step 1, go on with --resume: ")
+    assert "choose another --out, or go on with --resume" in refused(capsys, monkeypatch, words)
+    other = [*words, "--resume", "--set=seed=5"]
+    assert "expected seed = 0 as the run was started with, got 5" in refused(
+        capsys, monkeypatch, other
+    )
+    longer = [*words, "--resume", "--set=schedule.steps=5", "--json"]
+    told = json.loads(CliRunner().invoke(app, longer).stdout)
+    assert (told["done"], told["step"]) == (True, 5)
+    assert Path(told["weights"]).exists()
+    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["step"] == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--set=schedule.stepz=3"], "did you mean 'steps'?"),
+        (["--set=data.size=1000"], "at least 2024x2024 px, got 96x96 at most"),
+        (["--set=data.images=nowhere"], "expected a folder of images, got nowhere"),
+        (["--set=network=resnet"], "expected a network of hdr_dsp"),
+        (["--resume"], "start without --resume"),
+        (["--device=tpu"], "expected a device of this machine"),
+        (["--config=none.toml"], "expected a TOML file, got none.toml"),
+    ],
+)
+def test_mistakes_are_one_line(
+    change: list[str], message: str, words: list[str], capsys, monkeypatch, tmp_path: Path
+) -> None:
+    assert message in refused(capsys, monkeypatch, [*words, *change])
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,67 @@
+"""Fused kernels against the plain operations that define them; on a GPU alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import pushframe.spectral as spectral
+from pushframe.ops import median_over_frames
+from pushframe.spectral import AliasBlocks, half_weight, transfer
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def test_the_median_leaves_nan_out() -> None:
+    values = torch.tensor([3.0, torch.nan, 1.0, 2.0, 5.0])[None, :, None, None]
+    assert float(median_over_frames(values)) == 2  # the lower of the two in the middle
+    assert bool(torch.isnan(median_over_frames(values[:, 1:2])).all())
+
+
+@on_gpu
+@pytest.mark.parametrize("frames", [1, 3, 15, 40])
+def test_the_median_kernel_is_the_median(frames: int) -> None:
+    pytest.importorskip("triton")
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(2, frames, 33, 47, generator=generator)
+    values[:, :, :5] = values[:, :, :5].round()  # ties
+    values[torch.rand(values.shape, generator=generator) < 0.2] = torch.nan
+    values[0, :, 9, 9] = torch.nan
+    found = median_over_frames(values.cuda()).cpu()
+    torch.testing.assert_close(found, median_over_frames(values), equal_nan=True, atol=0, rtol=0)
+
+
+@on_gpu
+@pytest.mark.parametrize(("lattice", "frames"), [((64, 64), 15), ((9, 10), 5), ((7, 31), 3)])
+def test_alias_kernels_are_the_plain_operations(
+    lattice: tuple[int, int], frames: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    torch.manual_seed(0)
+    shape = (lattice[0], lattice[1] // 2 + 1)
+    flow = (2 * torch.rand(3, frames, 2) - 1).cuda()
+    precision = (1 + 3 * torch.rand(3, frames)).cuda()
+    prior = (0.5 + torch.rand(3, 4, *shape)).cuda()
+    data = torch.randn(3, frames, *shape, dtype=torch.complex64).cuda()
+    change = torch.randn(3, frames, 3, *shape, dtype=torch.complex64).cuda()
+    count = half_weight(lattice[1], prior)
+
+    def everything() -> dict[str, torch.Tensor]:
+        see = transfer(flow, lattice, 2)
+        solved = AliasBlocks(see, precision, prior)
+        return {
+            "covariance": solved.covariance,
+            "log_det": solved.log_det,
+            "mean": solved.mean(data),
+            "predict": see.predict(solved.mean(data)),
+            "answers": solved.answers(change),
+            "information": solved.information(change, count),
+            "half the information": solved.information(change, count, every=2),
+        }
+
+    assert spectral._fused(transfer(flow, lattice, 2).rows) is not None
+    fused = everything()
+    monkeypatch.setattr(spectral, "_fused", lambda _: None)
+    for name, plain in everything().items():
+        off = float((fused[name] - plain).abs().max() / plain.abs().max())
+        assert off < 5e-6, name

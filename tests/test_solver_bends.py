@@ -1,0 +1,285 @@
+"""The solver where Fourier space does not serve: motion that bends, known flows, masks."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from conftest import sources
+
+from pushframe import Burst
+from pushframe.burst import Posterior, Simulated, stack
+from pushframe.geometry import flow_field
+from pushframe.linear import conjugate_gradients_pair
+from pushframe.registration import masked_match, phase_correlation, register
+from pushframe.simulate import PRESETS, Simulation, simulate
+from pushframe.solver import locate, solve
+from pushframe.solver.bend import bending, flow_of, lucas_kanade_bent, smooth_basis
+from pushframe.solver.image import Reconstruction, reconstruct
+from pushframe.solver.joint import fit_in_space
+from pushframe.solver.motion import fit_motion
+from pushframe.solver.outliers import cut_pixels
+from pushframe.solver.solve import without_foreign
+from pushframe.solver.spectrum import spectrum_of_burst
+from pushframe.solver.variance import bent_variance
+
+PAPER = PRESETS["paper"]
+SHAPE = (32, 32)
+
+
+def made(setting: Simulation = PAPER, count: int = 1, seed: int = 0, **change) -> Simulated:
+    change = {"size": SHAPE[0], "frames": 10, "bend_px": 0.4} | change
+    setting = dataclasses.replace(setting, **change)
+    return simulate(sources(setting, count), setting, torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(scope="module")
+def drift() -> Simulated:
+    return made(motion="drift")
+
+
+@pytest.fixture(scope="module")
+def drift_solved(drift: Simulated):
+    return solve(drift.burst, 2)
+
+
+def rmse(flow: torch.Tensor, true: torch.Tensor) -> float:
+    wide = [x if x.ndim == 5 else x[..., None, None] for x in (flow, true)]
+    return float((wide[0] - wide[1])[:, 1:].square().mean().sqrt())
+
+
+def mean_z2(posterior, truth: torch.Tensor) -> float:
+    z2 = (posterior.mean - truth) ** 2 / posterior.var
+    return float(z2[:, 8:-8, 8:-8].mean())
+
+
+def psnr(mean: torch.Tensor, truth: torch.Tensor) -> float:
+    return float(-10 * torch.log10((mean - truth)[..., 8:-8, 8:-8].square().mean((-1, -2))).mean())
+
+
+def as_translations(burst: Burst) -> Reconstruction:
+    """The reconstruction that `bending` judges."""
+    burst, kept, start_px = without_foreign(burst)
+    fit = fit_motion(burst, start_px, kept, 2)
+    good = burst.valid & ~fit.outlier & fit.kept[..., None, None]
+    return reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, 2)
+
+
+def holes(burst: Burst, share: float = 0.1, seed: int = 0) -> Burst:
+    """A square hole elsewhere in each frame, of some share of it."""
+    side = round((share * burst.shape[0] * burst.shape[1]) ** 0.5)
+    valid = burst.valid.clone()
+    corner = torch.randint(
+        0, burst.shape[0] - side, (burst.count, 2), generator=torch.Generator().manual_seed(seed)
+    )
+    for frame, (y, x) in enumerate(corner.tolist()):
+        valid[:, frame, y : y + side, x : x + side] = False
+    return dataclasses.replace(burst, valid=valid, frames=burst.frames.masked_fill(~valid, 0.0))
+
+
+# what flows are made of
+
+
+def test_the_basis_is_orthogonal_and_begins_with_the_constant() -> None:
+    basis = smooth_basis((24, 36), torch.zeros(1))
+    gram = basis.flatten(1) @ basis.flatten(1).mT / (24 * 36)
+    torch.testing.assert_close(gram, torch.eye(len(basis)), atol=1e-5, rtol=0)
+    torch.testing.assert_close(basis[0], torch.ones(24, 36))
+
+
+@pytest.mark.parametrize("motion", ["affine", "drift"])
+def test_the_basis_holds_the_motions_that_are_simulated(motion: str) -> None:
+    flow = made(motion=motion).flow_px
+    basis = smooth_basis(SHAPE, flow)
+    theta = torch.einsum("bnchw,khw->bnck", flow, basis) / (SHAPE[0] * SHAPE[1])
+    assert (flow_of(theta, basis) - flow).abs().max() < 0.02
+    alone = flow_of(theta[..., :1], basis[:1])[..., None, None]
+    assert (alone - flow).abs().max() > 0.2  # twin: translations do not hold them
+
+
+# whether a burst needs them
+
+
+@pytest.mark.parametrize(
+    ("setting", "change", "expected"),
+    [
+        ("paper", {"motion": "drift", "bend_px": 0.5}, True),
+        ("paper", {"motion": "drift", "bend_px": 0.1, "size": 48}, True),
+        ("paper", {"motion": "affine", "bend_px": 0.3}, True),
+        ("paper", {"frames": 15}, False),
+        ("paper", {"frames": 5}, False),
+        ("continuous", {"psf_hpx": 0.5}, False),
+        ("affine", {}, False),
+    ],
+)
+def test_bends_are_told_from_translations(setting: str, change: dict, expected: bool) -> None:
+    batch = made(PRESETS[setting], count=2, seed=1, **change)
+    assert bending(as_translations(batch.burst)).tolist() == [expected, expected]
+
+
+# flows estimated
+
+
+def test_drift_is_registered_and_reconstructed(drift: Simulated, drift_solved) -> None:
+    found = rmse(drift_solved.flow_px, drift.flow_px)
+    basis = smooth_basis(SHAPE, drift.flow_px)
+    start = flow_of(lucas_kanade_bent(drift.burst, register(drift.burst), basis), basis)
+    assert found < 0.02
+    assert found < 0.5 * rmse(start, drift.flow_px)
+    assert rmse(register(drift.burst), drift.flow_px) > 0.1  # twin: translations alone
+    assert bool((drift_solved.flow_px[:, 0] == 0).all())
+    known = psnr(solve(drift.burst, 2, drift.flow_px).posterior.mean, drift.truth)
+    assert psnr(drift_solved.posterior.mean, drift.truth) > known - 2.5
+
+
+def test_the_error_bars_of_drift_are_honest(drift: Simulated, drift_solved) -> None:
+    assert 0.6 < mean_z2(drift_solved.posterior, drift.truth) < 1.6
+
+
+def test_affine_motion_is_registered() -> None:
+    batch = made(motion="affine", bend_px=0.3, frames=8, size=24)
+    assert rmse(locate(batch.burst, 2).flow_px, batch.flow_px) < 0.03
+    assert rmse(register(batch.burst), batch.flow_px) > 0.1  # twin: translations alone
+
+
+def test_a_batch_of_several_kinds_is_solved_as_each_alone(drift: Simulated, drift_solved) -> None:
+    """Bending, plain and masked bursts in one batch; and `locate` finds what `solve` does."""
+    plain, masked = made(seed=3).burst, holes(made(seed=4).burst)
+    batch = stack_batches(masked, drift.burst, plain)
+    mixed, located = solve(batch, 2), locate(batch, 2)
+    torch.testing.assert_close(located.flow_px, mixed.flow_px)
+    torch.testing.assert_close(located.gain, mixed.gain)
+    assert torch.equal(located.used, mixed.used)
+    alone = [solve(masked, 2), drift_solved, solve(plain, 2)]
+    for k, one in enumerate(alone):
+        flow = flow_field(one.flow_px, SHAPE)[0]
+        torch.testing.assert_close(mixed.flow_px[k], flow, atol=2e-4, rtol=0)
+        torch.testing.assert_close(mixed.gain[k], one.gain[0], atol=1e-4, rtol=0)
+        assert torch.equal(mixed.kept[k], one.kept[0])
+        assert psnr(mixed.posterior.mean[k], one.posterior.mean[0]) > 65
+        other = alone[k - 1].posterior.mean[0]
+        assert psnr(mixed.posterior.mean[k], other) < 45  # twin: another burst of the batch
+
+
+def stack_batches(*batches: Burst) -> Burst:
+    """Batches of one burst each as one batch."""
+    return stack(
+        [
+            dataclasses.replace(
+                batch,
+                frames=batch.frames[0],
+                valid=batch.valid[0],
+                exposure=batch.exposure[0],
+                white_level=batch.white_level[0],
+                black_level=batch.black_level[0],
+                noise=None if batch.noise is None else batch.noise.map(lambda x: x[0]),
+            )
+            for batch in batches
+        ]
+    )
+
+
+# flows known
+
+
+def test_known_flows_give_calibrated_bars(drift: Simulated) -> None:
+    solution = solve(drift.burst, 2, drift.flow_px)
+    assert torch.equal(solution.flow_px, drift.flow_px)
+    assert 0.7 < mean_z2(solution.posterior, drift.truth) < 1.3
+    wrong = solve(drift.burst, 2, -drift.flow_px)
+    assert psnr(wrong.posterior.mean, drift.truth) < 35  # twin: flow the other way
+    assert psnr(solution.posterior.mean, drift.truth) > 42
+
+
+def test_the_spectrum_in_space_is_that_of_fourier_space() -> None:
+    plain = made(size=48, seed=2)
+    kept = torch.ones(1, 10, dtype=torch.bool)
+    fit = fit_motion(plain.burst, plain.flow_px, kept, 2, moving=False)
+    knots = spectrum_of_burst(plain.burst, plain.burst.valid, plain.flow_px, fit.gain, 2)
+    middle = slice(8, 18)  # few frequencies lie around the outer knots
+    assert (knots - fit.knots)[:, middle].abs().max() < 0.7
+    assert (knots - fit.knots)[:, middle].abs().mean() < 0.3
+
+
+def test_conjugate_gradients_of_a_pair_against_a_dense_solve() -> None:
+    generator = torch.Generator().manual_seed(0)
+    root = torch.randn(2, 18, 18, generator=generator, dtype=torch.float64)
+    matrix = root @ root.mT + torch.eye(18, dtype=torch.float64)
+    right = torch.randn(2, 18, generator=generator, dtype=torch.float64)
+
+    def split(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x[:, :12].unflatten(1, (3, 4)), x[:, 12:].unflatten(1, (3, 2))
+
+    def apply(image: torch.Tensor, unknown: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        both = torch.cat([image.flatten(1), unknown.flatten(1)], 1)
+        return split((matrix @ both[..., None])[..., 0])
+
+    found = conjugate_gradients_pair(apply, split(right), lambda a, b: (a, b), 1e-10)
+    expected = split(torch.linalg.solve(matrix, right))
+    for part, known in zip(found, expected, strict=True):
+        torch.testing.assert_close(part, known, atol=1e-7, rtol=0)
+
+
+# masks
+
+
+def test_masked_frames_keep_their_motion_and_gains() -> None:
+    whole = made(exposure_error=0.01, seed=5, size=40)
+    masked = holes(whole.burst, 0.05)
+    solution = solve(masked, 2)
+    assert solution.flow_px.ndim == 3  # holes are no bends
+    assert rmse(solution.flow_px, whole.flow_px) < 0.01
+    torch.testing.assert_close(solution.gain, solve(whole.burst, 2).gain, atol=4e-3, rtol=0)
+    assert float((solution.gain - 1).abs().max()) > 0.01  # twin: exposures taken at their word
+    held = solve(masked, 2, whole.flow_px)
+    assert torch.equal(held.flow_px, whole.flow_px)
+    torch.testing.assert_close(held.gain, solution.gain, atol=4e-3, rtol=0)
+
+
+def test_bars_know_where_masks_took_a_whole_sub_grid() -> None:
+    """Three frames of ten are masked where they alone show a sub-grid."""
+    whole = made(exposure_error=0.01, seed=5, size=40)
+    masked = holes(whole.burst, 0.15)
+    solution = solve(masked, 2)
+    assert psnr(solution.posterior.mean, whole.truth) < 45
+    assert mean_z2(solution.posterior, whole.truth) < 6
+    kept = torch.ones(1, 10, dtype=torch.bool)
+    basis = smooth_basis(masked.shape, masked.frames)[:1]
+    fit = fit_in_space(masked, kept, whole.flow_px, 2, basis, moving=False)
+    made_by = reconstruct(masked, fit.good, fit.flow_px, fit.gain, fit.knots, 2)
+    blind = Posterior(made_by.mean, bent_variance(made_by, fit.misplaced, torch.ones(1)))
+    assert mean_z2(blind, whole.truth) > 20  # twin: by the number of samples alone
+
+
+def test_a_much_masked_reference_is_found_through_the_others() -> None:
+    batch = made(size=48, seed=6)
+    valid = batch.burst.valid.clone()
+    valid[:, 0, :, 16:] = False
+    valid[:, 3, 20:] = False
+    burst = dataclasses.replace(batch.burst, valid=valid)
+    assert rmse(register(burst), batch.flow_px) < 0.2
+    order = [1, 0, *range(2, 10)]
+    moved = burst.select(order)
+    true = batch.flow_px[:, order] - batch.flow_px[:, 1:2]
+    whole = masked_match(moved)
+    assert (whole - true).abs().max() < 1
+    naive = phase_correlation(moved)
+    assert (naive - true).abs().max() > 1  # twin: masks are edges
+
+
+def test_pixels_that_only_dark_noise_kept_are_cut_by_what_is_expected_of_them() -> None:
+    generator = torch.Generator().manual_seed(0)
+    clean = torch.linspace(0, 1, 4096).view(1, 1, 64, 64)
+    noisy = clean + 0.02 * torch.randn(clean.shape, generator=generator)
+    valid = noisy < 0.7
+    std = torch.full_like(clean, 0.02)
+    good = valid & ~cut_pixels(noisy, valid, clean, std)
+    bright = clean > 0.6
+    bias = float((noisy - clean)[good & bright].mean())
+    assert abs(bias) < 0.002
+    by_value = valid & (noisy < 0.7 - 3 * 0.02)
+    near = clean > 0.62
+    assert float((noisy - clean)[valid & near].mean()) < -0.002  # twin: all that is valid
+    assert float((noisy - clean)[by_value & near].mean()) < -0.01  # twin: chosen by their values
+    assert not bool(cut_pixels(noisy, torch.ones_like(valid), clean, std).any())
