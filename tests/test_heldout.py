@@ -51,7 +51,7 @@ def with_bars(factor: float) -> Method:
         mean, var = estimate.posterior.mean, estimate.posterior.var
         return estimate._replace(posterior=Posterior(mean, factor**2 * var))
 
-    return Method("for the test", run, any_flow=False)
+    return Method("for the test", run)
 
 
 @pytest.mark.parametrize(("factor", "said"), [(0.3, "too short"), (3.0, "too long")])

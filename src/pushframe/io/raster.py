@@ -29,7 +29,7 @@ TIFF_STACK = {
     "interleave": "band",
     "photometric": "minisblack",
 }
-CACHE_BYTES = 256 * 2**20  # a row of blocks of some frames of 20,000 px
+CACHE_BYTES = 128 * 2**20  # a row of blocks of 8 frames of 20,000 px takes 80 MiB
 
 
 @contextmanager
