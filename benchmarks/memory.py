@@ -5,13 +5,17 @@
 Each size runs in a process of its own, whose peak resident memory is read from the kernel. The
 burst is a TIFF stack (uint16, tiled) made strip by strip from a repeated procedural scene; the
 frames move by whole pixels. Default method: shift_and_add, the cheapest that uses every frame:
-memory is that of reading, tiling, blending and writing. `--method solver --window` shows a piece.
+memory is that of reading, tiling, blending and writing. Scenes above 8192 px are one frame linked
+N times. `--window 512` works on the middle alone:
+
+    python benchmarks/memory.py --sizes 20000 --window 256 --method solver --report
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import resource
 import subprocess
@@ -23,6 +27,7 @@ from pathlib import Path
 import numpy as np
 
 FRAMES = 8
+LINKED_ABOVE_PX = 8192
 
 
 def make_burst(folder: Path, size: int) -> Path:
@@ -39,7 +44,7 @@ def make_burst(folder: Path, size: int) -> Path:
         "transform": rasterio.transform.Affine(1, 0, 5e5, 0, -1, 4.8e6),
     }  # fmt: skip
     folder.mkdir()
-    for frame in range(FRAMES):
+    for frame in range(1 if size > LINKED_ABOVE_PX else FRAMES):
         with rasterio.open(folder / f"frame_{frame}.tif", "w", **profile) as sink:
             for row in range(0, size, 256):
                 height = min(256, size - row)
@@ -49,19 +54,28 @@ def make_burst(folder: Path, size: int) -> Path:
                 sink.write(
                     lines.clip(0).astype(np.uint16), 1, window=((row, row + height), (0, size))
                 )
+    for frame in range(1, FRAMES if size > LINKED_ABOVE_PX else 0):
+        os.link(folder / "frame_0.tif", folder / f"frame_{frame}.tif")
     (folder / "burst.toml").write_text(
         f"exposure = {[1.0] * FRAMES}\nwhite_level = 3400.0\nnoise_a = 0.0\nnoise_b = 100.0\n"
     )
     return folder
 
 
-def run_once(burst: Path, method: str, report: bool) -> dict[str, float]:
+def run_once(burst: Path, method: str, report: bool, part: int) -> dict[str, float]:
     """In a process of its own: seconds and peak memory of one delivery, MiB."""
     from pushframe.deliver import Order, deliver
+    from pushframe.extent import Window
+    from pushframe.io import open_burst
 
     idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     begin = time.perf_counter()
-    made = deliver(Order(burst, burst.parent / "p.tif", method=method, report=report))
+    window = None
+    if part:
+        corner = (open_burst(burst).shape[0] - part) // 2
+        window = Window(corner, corner, part, part)
+    product = burst.parent / "p.tif"
+    made = deliver(Order(burst, product, method=method, report=report, window=window))
     seconds = time.perf_counter() - begin
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     pixels = made.shape[0] * made.shape[1]
@@ -79,18 +93,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[512, 1024, 2048, 4096])
     parser.add_argument("--method", default="shift_and_add")
+    parser.add_argument("--window", type=int, default=0, help="side of the middle, px; 0 is all")
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(run_once(options.one, options.method, options.report)))
+        print(json.dumps(run_once(options.one, options.method, options.report, options.window)))
         return
     rows = []
     for size in options.sizes:
         with tempfile.TemporaryDirectory() as room:
             burst = make_burst(Path(room) / "burst", size)
             command = [sys.executable, __file__, "--one", str(burst), "--method", options.method]
+            command += ["--window", str(options.window)]
             command += ["--report"] if options.report else []
             done = subprocess.run(command, capture_output=True, text=True, check=True)
         rows.append({"size": size, "frames": FRAMES, **json.loads(done.stdout)})
@@ -104,6 +120,7 @@ def main() -> None:
             "device": platform.machine(),
             "method": options.method,
             "report": options.report,
+            "window": options.window or None,
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "commit": commit.stdout.strip() or None,

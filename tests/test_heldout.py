@@ -109,6 +109,17 @@ def test_the_verdict_is_one_sentence(share: float, bars: float, said: str) -> No
     assert verdict.endswith(".")
 
 
+def test_a_frame_that_hardly_reaches_the_tile_does_not_lead(made: Simulated) -> None:
+    """The second frame, half covered, would be what the others are compared with."""
+    valid = made.burst.valid.clone()
+    valid[1, 4:] = False
+    check = check_held_out(dataclasses.replace(made.burst, valid=valid), 2, "solver")
+    first = check.frames[0]
+    assert first.name == "frame 0"
+    assert first.pixels > 2000
+    assert 0.6 < first.mean_z2 < 1.4
+
+
 def test_one_odd_frame_does_not_decide() -> None:
     good, odd = stub(0.0, 0.5).frames[0], stub(-0.4, 0.5).frames[0]
     assert "agree" in HeldOut((good, odd, good), 1).verdict

@@ -12,12 +12,15 @@ from test_io_atomic import everything_in, full_disk
 from test_io_product import PROVENANCE, georef, product, rpc
 
 from pushframe import Burst, GeoRef, NoiseLaw, super_resolve
+from pushframe.burst import Posterior
 from pushframe.errors import FileError, UsageError
 from pushframe.geometry import crop_georef, upscale_georef
 from pushframe.infer import Reconstruction
 from pushframe.io import new_product, read_product, write_product
 from pushframe.io import stream as stream_module
 from pushframe.io.georef import rpc_strings
+from pushframe.methods import Estimate
+from pushframe.motion_table import MotionTable
 from pushframe.seams import Seams, tile_corners
 from pushframe.tally import Tally
 
@@ -219,6 +222,19 @@ def test_frames_are_accounted_for_over_all_tiles():
     plain.product()
     assert [row.used for row in plain.frames()] == [1.0, 0.0, 0.0]
     assert plain.frames()[1].shift_px is None
+
+
+def test_a_frame_has_no_say_where_it_does_not_reach():
+    table = MotionTable(("a", "b"))
+    valid = torch.ones(2, 2, 4, 4, dtype=torch.bool)
+    valid[1, 1] = False
+    burst = Burst(torch.rand(2, 2, 4, 4), torch.ones(2, 2), torch.ones(2), valid=valid)
+    flow_px = torch.tensor([[[0.0, 0.0], [0.5, -0.25]], [[0.0, 0.0], [9.0, 9.0]]])
+    table.update(burst, Estimate(Posterior(torch.zeros(2, 8, 8)), flow_px))
+    row = table.rows()[1]
+    assert row.shift_px == (0.5, -0.25)
+    assert row.spread_px == 0
+    assert row.used == 1
 
 
 def ground(where, row, column):

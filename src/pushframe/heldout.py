@@ -190,7 +190,9 @@ def _residual(
     flow_px: (B, N, 2) of all frames; motion_var: what its error adds to the bars, (B, s*H, s*W)
     on the grid of the reference.
     """
-    others = [k for k in range(batch.count) if k != held]
+    # the fullest first: methods compare the others with it
+    share = batch.valid.float().mean((0, 2, 3)).tolist()
+    others = sorted((k for k in range(batch.count) if k != held), key=lambda k: -share[k])
     onto_held = (flow_px - flow_px[:, held : held + 1])[:, others]
     posterior = method.run(batch.select(others), scale, onto_held).posterior
     assert posterior.var is not None

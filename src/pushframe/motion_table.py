@@ -15,8 +15,8 @@ from .methods import Estimate
 class FrameMotion:
     """One frame against the reference.
 
-    shift_px: (dy, dx), mean over tiles, low-res px, None where a method uses no motion.
-    spread_px: standard deviation of the shift over tiles, both axes together.
+    shift_px: (dy, dx), low-res px, mean over tiles by the pixels used; None where a method uses no
+    motion. spread_px: standard deviation of the shift over tiles, both axes together.
     used: share of its valid pixels that entered, None where it has none.
     """
 
@@ -31,7 +31,8 @@ class MotionTable:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
-        self.tiles = 0
+        self.moving = False
+        self.weight = torch.zeros(len(names), dtype=torch.float64)
         self.shift = torch.zeros(len(names), 2, dtype=torch.float64)
         self.square = torch.zeros_like(self.shift)
         self.pixels = torch.zeros(2, len(names), dtype=torch.float64)  # valid, used
@@ -45,21 +46,24 @@ class MotionTable:
         for total, mask in zip(self.pixels, (burst.valid, used), strict=True):
             total += mask.sum((0, 2, 3), dtype=torch.float64).cpu()
         if estimate.flow_px is not None:
+            # a frame that hardly reaches a tile has little to say of its motion there
+            weight = used.double().mean((2, 3)).cpu()
             shift = mean_shift(estimate.flow_px).double().cpu()
-            self.tiles += len(shift)
-            self.shift += shift.sum(0)
-            self.square += shift.square().sum(0)
+            self.moving = True
+            self.weight += weight.sum(0)
+            self.shift += (weight[..., None] * shift).sum(0)
+            self.square += (weight[..., None] * shift.square()).sum(0)
 
     def rows(self) -> list[FrameMotion]:
         """One row a frame, in their order."""
-        count = max(self.tiles, 1)
-        mean = self.shift / count
-        spread = (self.square / count - mean**2).clamp(min=0).sum(1).sqrt()
+        weight = self.weight.clamp(min=1e-12)[:, None]
+        mean = self.shift / weight
+        spread = (self.square / weight - mean**2).clamp(min=0).sum(1).sqrt()
         seen, used = self.pixels
         return [
             FrameMotion(
                 name,
-                (float(mean[k, 0]), float(mean[k, 1])) if self.tiles else None,
+                (float(mean[k, 0]), float(mean[k, 1])) if self.moving else None,
                 float(spread[k]),
                 float(used[k] / seen[k]) if seen[k] > 0 else None,
             )

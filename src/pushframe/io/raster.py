@@ -29,11 +29,15 @@ TIFF_STACK = {
     "interleave": "band",
     "photometric": "minisblack",
 }
+CACHE_BYTES = 128 * 2**20  # a row of blocks of 8 frames of 20,000 px takes 80 MiB
 
 
 @contextmanager
 def gdal() -> Iterator[ModuleType]:
-    """rasterio, its warning about missing georeferences silenced within the body."""
+    """rasterio, its warning about missing georeferences silenced within the body.
+
+    GDAL keeps the blocks that it has read, up to a twentieth of the machine's memory; here less.
+    """
     try:
         import rasterio
         from rasterio.errors import NotGeoreferencedWarning
@@ -42,7 +46,7 @@ def gdal() -> Iterator[ModuleType]:
             "expected the package rasterio for raster files, got none: "
             "pip install 'pushframe[files]'"
         ) from error
-    with warnings.catch_warnings(), rasterio.Env():
+    with warnings.catch_warnings(), rasterio.Env(GDAL_CACHEMAX=CACHE_BYTES):
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         yield rasterio
 

@@ -27,7 +27,6 @@ from .guard import encoding
 from .product import BANDS, COG, UNITS, all_tags
 from .raster import gdal
 
-CACHE_BYTES = 64 * 2**20  # GDAL's default is a share of the machine
 CHECKED_LINES = 512  # one row of blocks of the GeoTIFF
 ITEM = np.dtype("<f4").itemsize
 
@@ -104,7 +103,7 @@ def new_product(
         )
         plan = draft.parent / "strips.vrt"
         plan.write_text(virtual_raster(sink, georef), encoding="utf-8")
-        with encoding(path), rasterio.Env(GDAL_CACHEMAX=CACHE_BYTES):
+        with encoding(path):
             from rasterio.shutil import copy
 
             copy(plan, draft, **COG)

@@ -116,8 +116,9 @@ def _layers(report: Report) -> Layers:
 def _tiles(report: Report) -> list[tuple[str, str, str]]:
     """The figures at the top: what, number, unit."""
     used = sum(1 for frame in report.frames if frame.used)
+    given = max(report.facts.count, len(report.alignment))
     tiles = [
-        (f"of {report.facts.count} frames used", str(used), ""),
+        (f"of {given} frames used", str(used), ""),
         ("resolution", f"×{report.scale}", ""),
     ]
     if report.tallies["std"].known:
