@@ -1,0 +1,152 @@
+"""Our network: the solver's image, corrected."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from conftest import sources
+from torch import Tensor
+
+from pushframe.burst import Burst
+from pushframe.model import Motion, OnSolver, OnSolverConfig
+from pushframe.model.on_solver import Gate, evidence
+from pushframe.simulate import PRESETS, simulate, with_options
+from pushframe.weights import load_weights
+
+SETTING = with_options(PRESETS["paper"], size=24, frames=5)
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[Burst, Motion, Tensor]:
+    batch = simulate(sources(SETTING, 2), SETTING, torch.Generator().manual_seed(0))
+    return batch.burst, Motion(batch.flow_px, torch.ones_like(batch.burst.exposure)), batch.truth
+
+
+def network(scale: int = 2) -> OnSolver:
+    torch.manual_seed(0)
+    built = OnSolver(OnSolverConfig(scale, features=8, proposal_blocks=1, verdict_blocks=1))
+    with torch.no_grad():  # beyond its first, quiet state
+        for parameter in (built.propose.weight, built.judge.weight):
+            parameter.mul_(10)
+    return built.eval()
+
+
+def test_it_begins_with_the_solvers_answer(made) -> None:
+    burst, motion, _ = made
+    torch.manual_seed(0)
+    fresh = OnSolver(OnSolverConfig(features=8, proposal_blocks=1, verdict_blocks=1))
+    given = evidence(burst, motion, 2)
+    posterior = fresh(burst, motion)
+    apart = (posterior.mean - given.mean).abs() / given.var.sqrt()
+    assert float(apart.detach().median()) < 0.5
+    assert float((posterior.var / given.var).log().abs().detach().max()) < 0.5
+
+
+def test_frames_count_in_any_order_and_number(made) -> None:
+    burst, motion, _ = made
+    net = network()
+    order = [0, 3, 1, 4, 2]
+    moved = Motion(motion.flow_px[:, order], motion.gain[:, order])
+    with torch.no_grad():
+        one, other = net(burst, motion), net(burst.select(order), moved)
+        mixed = net(burst.select(order), motion)  # flows of other frames
+        alone = net(burst.select([0]), Motion(motion.flow_px[:, :1], motion.gain[:, :1]))
+    std = one.var.sqrt()
+    assert float(((one.mean - other.mean) / std).abs().max()) < 0.05
+    assert float(((one.mean - mixed.mean) / std).abs().max()) > 1
+    assert bool(torch.isfinite(alone.mean).all()) and bool((alone.var > 0).all())
+
+
+def test_a_masked_frame_is_no_frame(made) -> None:
+    burst, motion, _ = made
+    net = network()
+    valid = burst.valid.clone()
+    valid[:, 3] = False
+    spoilt = burst.frames.clone()
+    spoilt[:, 3] = 7.0
+    left = [0, 1, 2, 4]
+    with torch.no_grad():
+        masked = net(dataclasses.replace(burst, frames=spoilt, valid=valid), motion)
+        without = net(burst.select(left), Motion(motion.flow_px[:, left], motion.gain[:, left]))
+    assert float(((masked.mean - without.mean) / without.var.sqrt()).abs().max()) < 0.05
+
+
+def test_scale_three_and_flows_at_every_pixel_run(made) -> None:
+    burst, motion, _ = made
+    with torch.no_grad():
+        assert network(3)(burst, motion).mean.shape == (2, 72, 72)
+        field = motion.flow_px[..., None, None].expand(*motion.flow_px.shape, 24, 24)
+        bent, still = network()(burst, Motion(field, motion.gain)), network()(burst, motion)
+    assert float(((bent.mean - still.mean) / still.var.sqrt()).abs().median()) < 0.5
+
+
+def test_the_gate_and_its_slope(made) -> None:
+    burst, motion, truth = made
+    gate = evidence(burst, motion, 2).gate
+    image = torch.randn_like(truth, requires_grad=True)
+    other, step = torch.randn_like(truth), torch.randn_like(truth)
+    (slope,) = torch.autograd.grad((gate.accept(image) * other).sum(), image)
+    change = ((gate.accept(image + step) - gate.accept(image)) * other).sum()
+    torch.testing.assert_close((slope * step).sum(), change, rtol=1e-3, atol=1e-3)
+    turned = gate.solve(gate.weigh(torch.nn.functional.pad(other, [gate.pad] * 4)))
+    wrong = turned[
+        :, gate.pad : -gate.pad, gate.pad : -gate.pad
+    ]  # M^-1 P is no transpose of itself
+    assert float(((wrong - slope) ** 2).mean()) > 0.01 * float((slope**2).mean())
+
+
+def test_data_overrule_a_proposal_where_they_know(made) -> None:
+    burst, motion, truth = made
+    many = evidence(burst, motion, 2).gate
+    few = evidence(burst.select([0]), Motion(motion.flow_px[:, :1], motion.gain[:, :1]), 2).gate
+    detail = torch.randn_like(truth)
+    taken = [float(gate.accept(detail).square().mean()) for gate in (many, few)]
+    assert taken[0] < taken[1] < 1.0
+
+
+def test_a_good_proposal_helps(made) -> None:
+    burst, motion, truth = made
+    given = evidence(burst, motion, 2)
+    inner = (..., slice(8, -8), slice(8, -8))
+
+    def error(mean: Tensor) -> float:
+        return float((mean - truth)[inner].square().mean())
+
+    better = given.mean + given.gate.accept(truth - given.mean)
+    worse = given.mean - given.gate.accept(truth - given.mean)
+    assert error(better) < 0.7 * error(given.mean) < error(worse)
+
+
+def test_parts_of_the_evidence_are_those_of_the_parts(made) -> None:
+    burst, motion, _ = made
+    net, rows = network(), torch.tensor([1])
+    with torch.no_grad():
+        whole = net(burst, motion)
+        part = net.conclude(net.prepare(burst, motion).part(rows))
+    torch.testing.assert_close(part.mean[0], whole.mean[1], atol=1e-5, rtol=0)
+
+
+def test_a_burst_that_cannot_be_solved_leaves_its_neighbours(made) -> None:
+    burst, motion, _ = made
+    lost = motion.gain.clone()
+    lost[0] = torch.nan
+    net = network()
+    with torch.no_grad():
+        posterior, sound = net(burst, Motion(motion.flow_px, lost)), net(burst, motion)
+    assert bool(torch.isfinite(posterior.mean).all()) and bool((posterior.var > 0).all())
+    torch.testing.assert_close(posterior.mean[1], sound.mean[1], atol=1e-4, rtol=0)
+
+
+def test_the_shipped_weights_fit_and_correct(made) -> None:
+    burst, motion, truth = made
+    net, card = load_weights("base", 2)
+    assert card["network"] == "on_solver" and card["trained_on"]["licences"]
+    inner = (..., slice(8, -8), slice(8, -8))
+    with torch.no_grad():
+        posterior = net(burst, motion)
+    given = evidence(burst, motion, 2)
+    error = (posterior.mean - truth)[inner].square().mean()
+    assert float(error) < 1.1 * float((given.mean - truth)[inner].square().mean())
+    assert isinstance(given.gate, Gate)
