@@ -191,6 +191,16 @@ def test_finished_is_the_same_input_settings_and_a_whole_product(
     assert is_finished(change(order)) is same
 
 
+def test_other_weights_make_it_again(burst: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "own.safetensors"
+    weights.write_bytes(b"one")
+    order = Order(burst, tmp_path / "p.tif", method=str(weights))
+    before = order.fingerprint
+    assert order.fingerprint == before
+    os.utime(weights, ns=(1, 1))
+    assert order.fingerprint != before
+
+
 def test_another_version_makes_it_again(burst: Path, tmp_path: Path, monkeypatch) -> None:
     order = Order(burst, tmp_path / "sharp.tif", **CHEAP)
     deliver(order)

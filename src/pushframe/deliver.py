@@ -61,9 +61,10 @@ class Order:
             for key, value in dataclasses.asdict(self).items()
             if key not in ("burst", "product", "device")
         }
+        weights = [Path(self.method)] if Path(self.method).is_file() else []
         seen = [
             (path.name, path.stat().st_size, path.stat().st_mtime_ns)
-            for path in input_files(self.burst)
+            for path in [*input_files(self.burst), *weights]
         ]
         text = json.dumps([settings, seen, __version__], default=str, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from .burst import Burst, GeoRef, Product
 from .checks import check_scale, require
 from .errors import UsageError
 from .geometry import upscale_georef
-from .methods import BEST, Estimate, find_methods
+from .methods import BEST, METHODS, Estimate, find_methods
 from .motion_table import FrameMotion, MotionTable
 from .noise_law import MIDDLE_PX, with_noise_law
 from .ops import splat
@@ -247,7 +248,7 @@ def _provenance(burst: Burst, method: str, scale: int, device: torch.device) -> 
         "software": f"pushframe {__version__}",
         "method": method,
         "scale": str(scale),
-        "weights": "none",
+        "weights": "none" if method in METHODS else Path(method).name,
         "backend": f"torch {torch.__version__} on {device.type}",
         "frames": ", ".join(burst.names),
         "exposure": ", ".join(f"{value:g}" for value in burst.exposure.flatten().tolist()),
