@@ -56,7 +56,8 @@ def test_frames_count_in_any_order_and_number(made) -> None:
     std = one.var.sqrt()
     assert float(((one.mean - other.mean) / std).abs().max()) < 0.05
     assert float(((one.mean - mixed.mean) / std).abs().max()) > 1
-    assert bool(torch.isfinite(alone.mean).all()) and bool((alone.var > 0).all())
+    assert bool(torch.isfinite(alone.mean).all())
+    assert bool((alone.var > 0).all())
 
 
 def test_a_masked_frame_is_no_frame(made) -> None:
@@ -135,14 +136,16 @@ def test_a_burst_that_cannot_be_solved_leaves_its_neighbours(made) -> None:
     net = network()
     with torch.no_grad():
         posterior, sound = net(burst, Motion(motion.flow_px, lost)), net(burst, motion)
-    assert bool(torch.isfinite(posterior.mean).all()) and bool((posterior.var > 0).all())
+    assert bool(torch.isfinite(posterior.mean).all())
+    assert bool((posterior.var > 0).all())
     torch.testing.assert_close(posterior.mean[1], sound.mean[1], atol=1e-4, rtol=0)
 
 
 def test_the_shipped_weights_fit_and_correct(made) -> None:
     burst, motion, truth = made
     net, card = load_weights("base", 2)
-    assert card["network"] == "on_solver" and card["trained_on"]["licences"]
+    assert card["network"] == "on_solver"
+    assert card["trained_on"]["licences"]
     inner = (..., slice(8, -8), slice(8, -8))
     with torch.no_grad():
         posterior = net(burst, motion)

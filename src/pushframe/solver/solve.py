@@ -24,7 +24,7 @@ from .variance import bent_variance, posterior_variance
 
 MAX_FOREIGN = 0.5  # share of foreign pixels beyond which a frame is of another place
 LEAST_SEEN = 0.15  # share of valid pixels below which a frame cannot be registered
-MUCH_MASKED = 0.001  # share of masked pixels beyond which frames are fitted in space
+MUCH_MASKED = 0.003  # share of masked pixels beyond which frames are fitted in space
 
 
 class Solution(NamedTuple):
