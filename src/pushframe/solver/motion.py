@@ -82,9 +82,8 @@ def fit_motion(
         search.jitter_px = FIRST_JITTER_PX / 2**count if moving else 0.0
         search.look()
         changed = search.step(moving)
-        if count == SETTLED:
-            search.learn_gain_std()
         if count >= SETTLED:
+            search.learn_gain_std()
             search.budget()
         if count > SETTLED and changed < CONVERGED:
             break
