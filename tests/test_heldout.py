@@ -10,7 +10,14 @@ import torch
 from conftest import sources
 
 from pushframe.burst import Burst, NoiseLaw, Posterior
-from pushframe.heldout import HeldOut, HeldOutFrame, check_held_out, evenly, spread_tiles
+from pushframe.heldout import (
+    HeldOut,
+    HeldOutFrame,
+    _simplest,
+    check_held_out,
+    evenly,
+    spread_tiles,
+)
 from pushframe.methods import METHODS, Estimate, Method
 from pushframe.metrics import LEVELS, Metrics
 from pushframe.simulate import PRESETS, Simulated, simulate_one, with_options
@@ -123,6 +130,19 @@ def test_a_frame_that_hardly_reaches_the_tile_does_not_lead(made: Simulated) -> 
 def test_one_odd_frame_does_not_decide() -> None:
     good, odd = stub(0.0, 0.5).frames[0], stub(-0.4, 0.5).frames[0]
     assert "agree" in HeldOut((good, odd, good), 1).verdict
+
+
+def test_motion_is_a_translation_unless_it_bends() -> None:
+    shift = torch.tensor([[[0.0, 0.0], [0.3, -0.4]]])
+    field = shift[..., None, None].expand(-1, -1, -1, 8, 8).clone()
+    for still in (shift, field):
+        found, bends = _simplest(still)
+        assert not bends
+        assert torch.allclose(found, shift)
+    field[0, 1, 0, 3, 3] += 0.1
+    found, bends = _simplest(field)
+    assert bends
+    assert found is field
 
 
 def test_tiles_and_frames_are_spread() -> None:

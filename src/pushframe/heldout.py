@@ -29,6 +29,8 @@ from .seams import TILE_PX
 
 MAX_TILES = 2
 MAX_FRAMES = 6
+MAX_BENT_FRAMES = 3  # where motion bends: each takes many times as long
+BEND_PX = 0.02  # motion that differs by less over a tile is a translation
 BORDER_PX = 6  # of a tile, where a reconstruction is worse than inside it
 MIN_FRAMES = 3
 MIN_PIXELS = 500
@@ -138,10 +140,11 @@ def check_held_out(
         return None
     used = batch.valid if whole.used is None else whole.used
     batch = dataclasses.replace(batch, valid=used)  # clouds are no fault of the bars either
-    flow_px = mean_shift(whole.flow_px)
+    flow_px, bends = _simplest(whole.flow_px)
     motion_var = _motion_variance(batch, chosen, scale, whole.posterior.var, flow_px)
     kept = used.flatten(2).any(-1).all(0)
-    held = evenly([k for k in range(facts.count) if bool(kept[k])], MAX_FRAMES)
+    most = MAX_BENT_FRAMES if bends else MAX_FRAMES
+    held = evenly([k for k in range(facts.count) if bool(kept[k])], most)
     found = []
     for done, k in enumerate(held, start=1):
         parts = _residual(batch, chosen, scale, flow_px, motion_var, k)
@@ -149,6 +152,14 @@ def check_held_out(
         on_frame(done, len(held))
     frames = tuple(frame for frame in found if frame is not None)
     return HeldOut(frames, len(tiles)) if frames else None
+
+
+def _simplest(flow_px: Tensor) -> tuple[Tensor, bool]:
+    """Flows as translations (B, N, 2) unless they bend, and whether they do."""
+    shift = mean_shift(flow_px)
+    if flow_px.ndim == 3 or float((flow_px - shift[..., None, None]).abs().max()) < BEND_PX:
+        return shift, False
+    return flow_px, True
 
 
 def _motion_variance(
@@ -187,8 +198,9 @@ def _residual(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Residuals of frame `held`, the bars' and the noise's share of their variance, flat.
 
-    flow_px: (B, N, 2) of all frames; motion_var: what its error adds to the bars, (B, s*H, s*W)
-    on the grid of the reference.
+    flow_px: (B, N, 2[, H, W]) of all frames; motion_var: what its error adds to the bars,
+    (B, s*H, s*W) on the grid of the reference. A flow onto the frame is the difference of two onto
+    the reference, where they bend to first order in the bend.
     """
     # the fullest first: methods compare the others with it
     share = batch.valid.float().mean((0, 2, 3)).tolist()
@@ -197,7 +209,8 @@ def _residual(
     posterior = method.run(batch.select(others), scale, onto_held).posterior
     assert posterior.var is not None
     predicted, bar = (subsample(image, scale) for image in (posterior.mean, posterior.var))
-    place = pixel_grid(batch.shape, predicted) + flow_px[:, held, :, None, None]
+    own = flow_px[:, held] if flow_px.ndim == 5 else flow_px[:, held, :, None, None]
+    place = pixel_grid(batch.shape, predicted) + own
     bar = bar + sample_at(motion_var, scale * place, "bilinear")
     good = batch.valid[:, held] & torch.isfinite(predicted) & torch.isfinite(bar)
     for axis, size in enumerate(batch.shape):
