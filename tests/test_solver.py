@@ -285,3 +285,20 @@ def test_saturated_frames_are_registered_and_used() -> None:
     assert rmse(solution.flow_px, one.flow_px) < 0.02
     plain = psnr(map_estimate(one.burst, register(one.burst), 2).mean, one.truth)
     assert psnr(solution.posterior.mean, one.truth) > plain
+
+
+def test_a_search_that_was_lost_returns_to_its_start(batch: Simulated) -> None:
+    start = register(batch.burst)
+    search = _Search(batch.burst, start, all_kept(batch.burst), 2)
+    search.look()
+    search.flow_px = batch.flow_px
+    search.look()
+    search.gain[0] = torch.nan
+    search._set_level()
+    search.look()
+    assert not bool(torch.isfinite(search.energy()[0]))
+    search.keep_the_better(start)
+    assert torch.equal(search.flow_px[0], start[0])
+    assert torch.equal(search.flow_px[1], batch.flow_px[1])
+    assert torch.equal(search.gain[0], torch.ones_like(search.gain[0]))
+    assert bool(torch.isfinite(search.energy()).all())

@@ -136,7 +136,7 @@ class _Search:
         weight = self._set_level()
         spread = weighted_mean((burst.frames - self.level) ** 2, weight)
         signal = (spread - weighted_mean(self.noise_var, weight)).clamp(min=1e-10)
-        self.knots = power_law(signal[:, 0, 0, 0])
+        self.knots = self.first_knots = power_law(signal[:, 0, 0, 0])
 
     def _set_level(self) -> Tensor:
         weight = self.burst.valid * self.kept[..., None, None] / self.noise_var
@@ -294,14 +294,26 @@ class _Search:
         self.kept = self.kept & ~lost
 
     def keep_the_better(self, start_px: Tensor) -> None:
-        """Return to the start where the likelihood there is higher."""
-        found_px, found = self.flow_px, self.energy()
-        self.flow_px = start_px
+        """Return to the start where the likelihood there is higher, or the search was lost."""
+        found_px, found_gain, found = self.flow_px, self.gain, self.energy()
+        self._forget(~torch.isfinite(found))
+        self.flow_px, self.gain = start_px, torch.ones_like(self.gain)
+        self._set_level()
         self.look()
-        better = (found <= self.energy())[:, None, None]
-        self.flow_px = torch.where(better, found_px, start_px)
+        better = (found <= self.energy())[:, None]
+        self.flow_px = torch.where(better[..., None], found_px, start_px)
+        self.gain = torch.where(better, found_gain, self.gain)
+        self._set_level()
         self.look()
         self.information = self.blocks.information(self._changes(), self.count)
+
+    def _forget(self, lost: Tensor) -> None:
+        """Bursts whose search ended in no numbers, (B,) bool, are as at the beginning."""
+        some = lost[:, None]
+        self.knots = torch.where(some, self.first_knots, self.knots)
+        self.mismatch = torch.where(lost, 0, self.mismatch)
+        self.outlier = self.outlier & ~some[..., None, None]
+        self.image = torch.where(some[..., None, None], 0, self.image)
 
     def energy(self) -> Tensor:
         """Minus twice the log marginal likelihood of each burst, up to a constant, (B,)."""
