@@ -25,6 +25,7 @@ from .variance import bent_variance, posterior_variance
 MAX_FOREIGN = 0.5  # share of foreign pixels beyond which a frame is of another place
 LEAST_SEEN = 0.15  # share of valid pixels below which a frame cannot be registered
 MUCH_MASKED = 0.003  # share of masked pixels beyond which frames are fitted in space
+MUCH_MASKED_OF_FEW = 0.05
 
 
 class Solution(NamedTuple):
@@ -73,10 +74,13 @@ class _Task:
             start_px=self.start_px[index],
         )
 
-    def masked_share(self) -> Tensor:
-        """Share of the kept frames' pixels that are masked, (B,)."""
+    def much_masked(self) -> Tensor:
+        """Bursts too much masked to be fitted in Fourier space, (B,) bool."""
         masked = ~self.burst.valid & self.kept[..., None, None]
-        return masked.float().mean((1, 2, 3)) / self.kept.float().mean(1)
+        share = masked.float().mean((1, 2, 3)) / self.kept.float().mean(1)
+        # with hardly more frames than aliases the fit in space loses more than a fill does
+        few = self.kept.sum(1) <= self.scale**2 + 1
+        return share > torch.where(few, MUCH_MASKED_OF_FEW, MUCH_MASKED)
 
 
 @dataclass(frozen=True)
@@ -160,8 +164,7 @@ def _solved(task: _Task) -> list[_Piece]:
     """Translations in Fourier space; from there, in space, what is masked and what bends."""
     shifted = _in_fourier_space(task)
     basis = smooth_basis(task.burst.shape, task.start_px)
-    masked = task.masked_share() > MUCH_MASKED
-    pieces = _replaced(shifted, task, masked, basis[:1])
+    pieces = _replaced(shifted, task, task.much_masked(), basis[:1])
     if not task.moving:
         return pieces
     return [new for old in pieces for new in _replaced(old, task, bending(old.made), basis)]
