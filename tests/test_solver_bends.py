@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from pushframe.solver.image import Reconstruction, reconstruct
 from pushframe.solver.joint import fit_in_space
 from pushframe.solver.motion import fit_motion
 from pushframe.solver.outliers import cut_pixels
-from pushframe.solver.solve import without_foreign
+from pushframe.solver.solve import _merged, without_foreign
 from pushframe.solver.spectrum import spectrum_of_burst
 from pushframe.solver.variance import bent_variance
 
@@ -292,3 +293,10 @@ def test_pixels_that_only_dark_noise_kept_are_cut_by_what_is_expected_of_them() 
     assert float((noisy - clean)[valid & near].mean()) < -0.002  # twin: all that is valid
     assert float((noisy - clean)[by_value & near].mean()) < -0.01  # twin: chosen by their values
     assert not bool(cut_pixels(noisy, torch.ones_like(valid), clean, std).any())
+
+
+def test_pieces_are_put_back_in_the_order_of_the_batch() -> None:
+    """A cycle of three, which is not its own inverse."""
+    pieces = [SimpleNamespace(index=torch.tensor(index)) for index in ([2, 0], [1])]
+    values = [torch.tensor([20, 0]), torch.tensor([10])]
+    assert _merged(pieces, values).tolist() == [0, 10, 20]

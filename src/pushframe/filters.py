@@ -31,3 +31,12 @@ def masked_blur(image: Tensor, valid: Tensor, sigma_px: float) -> Tensor:
     weight = valid.to(image)
     share = gaussian_blur(weight, sigma_px).clamp(min=1e-6)
     return gaussian_blur(image * weight, sigma_px) / share
+
+
+def tukey(place: Tensor, size: int, taper: float) -> Tensor:
+    """A window over `size` pixels that rises from zero over a share `taper` at each end.
+
+    place: positions, 0 the centre of the first pixel; zero beyond the ends.
+    """
+    edge = torch.minimum(place + 0.5, size - 0.5 - place) / (taper * size)
+    return 0.5 - 0.5 * torch.cos(torch.pi * edge.clamp(0, 1))

@@ -66,6 +66,11 @@ def to_image(folded: Tensor, scale: int, width: int) -> Tensor:
     return torch.fft.ifft2(unfold(weighted, scale, width), norm="ortho").real
 
 
+def power_of(values: Tensor) -> Tensor:
+    """`|x|^2` of complex numbers, without the square root."""
+    return values.real.square() + values.imag.square()
+
+
 def axis_frequencies(lattice: tuple[int, int], scale: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Frequencies of the aliases along rows (s, a) and columns (s, c), cycles per high-res px."""
     fy, fx = (

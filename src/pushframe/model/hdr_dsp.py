@@ -23,7 +23,7 @@ from ..noise import frame_noise_var
 from ..ops import Pool, land
 from .blocks import Trunk, conv, set_bias
 from .motion_net import MotionNet, frame_pairs, patch_flow
-from .network import Motion, Network
+from .network import Given, Motion, Network
 
 BASE_SIGMA_PX = 1.0
 FRAMES_AT_ONCE = 4  # at inference: memory does not grow with the number of frames
@@ -75,7 +75,8 @@ class HdrDsp(Network):
             flow = self.motion_net(pairs)
         return Motion(patch_flow(flow.float(), burst), torch.ones_like(burst.exposure))
 
-    def forward(self, burst: Burst, motion: Motion) -> Posterior:
+    def conclude(self, given: Given) -> Posterior:
+        burst, motion = given
         gain = motion.gain[..., None, None]
         noise_var = frame_noise_var(burst) / gain**2  # a gain on pixels is a gain on the law
         burst = dataclasses.replace(burst, frames=burst.frames / gain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -44,11 +45,11 @@ class Given(NamedTuple):
         return Given(self.burst.part(rows), Motion(flow_px[rows], gain[rows]))
 
 
-class Network(nn.Module):
+class Network(nn.Module, ABC):
     """Burst and motion of a batch to a posterior on the high-res grid, finite everywhere.
 
     `config` is a frozen dataclass of plain values with a field `scale`; it is stored with the
-    weights and rebuilds the network. Subclasses define `Config` and `forward`.
+    weights and rebuilds the network. Subclasses define `Config` and `conclude`.
     """
 
     Config: type[Any]
@@ -65,16 +66,15 @@ class Network(nn.Module):
 
     def forward(self, burst: Burst, motion: Motion) -> Posterior:
         """The posterior of a batch (B, N, H, W): mean and var, each (B, s*H, s*W)."""
-        raise NotImplementedError
+        return self.conclude(self.prepare(burst, motion))
 
     def prepare(self, burst: Burst, motion: Motion) -> Any:
         """What depends on no weight, for all that is done with a batch; it has `part(rows)`."""
         return Given(burst, motion)
 
+    @abstractmethod
     def conclude(self, given: Any) -> Posterior:
         """The posterior from what `prepare` made."""
-        posterior: Posterior = self(given.burst, given.motion)
-        return posterior
 
     def own_motion(self, burst: Burst) -> Motion | None:  # noqa: ARG002
         """The motion that the network itself finds, with gradient; None if it has no such part."""

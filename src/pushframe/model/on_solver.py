@@ -152,9 +152,6 @@ class OnSolver(Network):
     def prepare(self, burst: Burst, motion: Motion) -> Evidence:
         return evidence(burst, motion, self.scale)
 
-    def forward(self, burst: Burst, motion: Motion) -> Posterior:
-        return self.conclude(self.prepare(burst, motion))
-
     def conclude(self, given: Evidence) -> Posterior:
         fold = self.scale
         maps = F.pixel_unshuffle(given.maps, fold).contiguous(memory_format=torch.channels_last)

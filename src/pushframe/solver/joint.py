@@ -29,19 +29,15 @@ from ..noise import frame_noise_var
 from ..prior import radial_basis, spectrum_at
 from ..spectral import axis_frequencies, half_weight
 from .bend import COEFFICIENT_PX, flow_of, lucas_kanade_bent, slopes_of
+from .motion import FIRST_JITTER_PX, GAIN_STD, LARGEST_STEP_PX, LEAST_GAIN_STD, MAX_SURPRISE
 from .outliers import cut_pixels, disagreeing_pixels
 from .spectrum import first_knots, spectrum_of
 from .variance import noise_variance
 
 STEPS = 8
-FIRST_JITTER_PX = 0.05  # what the start may be off; halved at each step
-LARGEST_STEP_PX = 0.25
 CONVERGED_PX = 0.01
 LEAST_COEFFICIENT_PX = 0.01
-GAIN_STD = 0.03
-LEAST_GAIN_STD = 3e-4
 SETTLED = 2  # steps after which residuals tell of the frames, not of the motion
-MAX_SURPRISE = 4.0  # squared residuals over their expectation, against the usual frame's
 DRAWS = 6
 RATIO_SMOOTHING_PX = 1.5
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..burst import Burst
+from ..filters import tukey
 from ..gaussian import weighted_mean
 from ..noise import frame_noise_var
 from ..prior import fit_spectrum, power_law, radial_basis, spectrum_at
@@ -23,12 +24,13 @@ from ..spectral import (
     axis_frequencies,
     half_weight,
     image_frequencies,
+    power_of,
     transfer,
 )
 from .mismatch import freedom, model_mismatch
 from .outliers import disagreeing_pixels
 
-TAPER = 0.25  # share of the frame's width over which the window falls to zero, both sides together
+TAPER = 1 / 8  # share of the frame's width over which the window falls to zero, at each side
 FIRST_JITTER_PX = 0.05  # what the start may be off; halved at each step
 LARGEST_STEP_PX = 0.25
 CONVERGED = 5e-4  # px, or share of a gain
@@ -164,7 +166,7 @@ class _Search:
         self.predicted = self.see.predict(self.image)
         spread = self.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
         count = self.count.expand(self.basis.shape[:-1]).flatten()
-        power, known = _power(self.image), (1 - spread / prior).clamp(min=0)
+        power, known = power_of(self.image), (1 - spread / prior).clamp(min=0)
         self.knots = fit_spectrum(
             power.flatten(1), known.flatten(1), self.basis.flatten(0, -2), count
         )
@@ -317,8 +319,8 @@ class _Search:
 
     def energy(self) -> Tensor:
         """Minus twice the log marginal likelihood of each burst, up to a constant, (B,)."""
-        misfit = _power(self.data - self.predicted) * self.precision[..., None, None]
-        spread = _power(self.image) / self.prior + self.prior.log()
+        misfit = power_of(self.data - self.predicted) * self.precision[..., None, None]
+        spread = power_of(self.image) / self.prior + self.prior.log()
         total = misfit.sum(1) + spread.sum(1) + self.blocks.log_det
         return (total * self.count).sum((-1, -2))
 
@@ -331,8 +333,7 @@ def _moving_window(shape: tuple[int, int], flow_px: Tensor) -> Tensor:
     axes = []
     for k, size in enumerate(shape):
         place = torch.arange(size, device=flow_px.device) + flow_px[..., k, None]
-        edge = torch.minimum(place + 0.5, size - 0.5 - place) / (TAPER / 2 * size)
-        axes.append(0.5 - 0.5 * torch.cos(math.pi * edge.clamp(0, 1)))
+        axes.append(tukey(place, size, TAPER))
     tall, wide = (axis / axis.square().mean(-1, True).sqrt().clamp(min=1e-6) for axis in axes)
     return tall[..., :, None] * wide[..., None, :]
 
@@ -345,11 +346,6 @@ def _spectra(frames: Tensor) -> Tensor:
 def _real_product(a: Tensor, b: Tensor) -> Tensor:
     """`Re conj(a) b` of complex numbers."""
     return a.real * b.real + a.imag * b.imag
-
-
-def _power(values: Tensor) -> Tensor:
-    """`|x|^2` of complex numbers, without the square root."""
-    return values.real.square() + values.imag.square()
 
 
 def _frame_mean(values: Tensor, where: Tensor) -> Tensor:

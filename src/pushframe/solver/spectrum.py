@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from ..burst import Burst
+from ..filters import tukey
 from ..gaussian import GaussianProblem, weighted_mean
 from ..noise import frame_noise_var
 from ..prior import fit_spectrum, power_law, radial_basis, spectrum_at
-from ..spectral import half_weight, image_frequencies, to_folded
+from ..spectral import half_weight, image_frequencies, power_of, to_folded
 
 ROUNDS = 3
 TOLERANCE = 5e-3
-TAPER = 1 / 8  # share of the image's width over which the window rises
+TAPER = 1 / 8  # share of the width over which the window rises, at each side
 
 
 def spectrum_of_burst(
@@ -53,17 +52,15 @@ def spectrum_of(problem: GaussianProblem, image: Tensor) -> Tensor:
     spread = problem.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
     known = (1 - spread / prior).clamp(min=0)
     count = half_weight(lattice[1], image).expand(basis.shape[:-1])
-    power = folded.real.square() + folded.imag.square()
-    return fit_spectrum(power.flatten(1), known.flatten(1), basis.flatten(0, -2), count.flatten())
+    return fit_spectrum(
+        power_of(folded).flatten(1), known.flatten(1), basis.flatten(0, -2), count.flatten()
+    )
 
 
 def _window(canvas: tuple[int, int], pad: int, like: Tensor) -> Tensor:
     """A Tukey window of unit power over the canvas, zero over its margin."""
     axes = []
     for size in canvas:
-        place = torch.arange(size, device=like.device) + 0.5 - pad
-        inner = size - 2 * pad
-        edge = torch.minimum(place, inner - place) / (TAPER * inner)
-        axes.append(0.5 - 0.5 * torch.cos(math.pi * edge.clamp(0, 1)))
+        axes.append(tukey(torch.arange(size, device=like.device) - pad, size - 2 * pad, TAPER))
     window = axes[0][:, None] * axes[1]
     return window / window.square().mean().sqrt()
