@@ -29,6 +29,7 @@ RANKS = [
     ["weights", "data"],
     ["methods", "train", "align"],
     ["motion_table", "seams"],
+    ["scene_motion"],
     ["infer", "evaluate"],
     ["heldout"],
     ["sources", "tables", "plots", "report"],

@@ -187,6 +187,9 @@ class Files:
         self.largest = max(self.largest, size)
         return self.burst.tile(rows, columns)
 
+    def moved_px(self, rows: slice, columns: slice) -> torch.Tensor:
+        return self.burst.moved_px(rows, columns)
+
 
 def large_burst(height=200, width=230, count=3):
     generator = torch.Generator().manual_seed(4)

@@ -222,6 +222,10 @@ class Burst:
         part = (..., rows, columns)
         return dataclasses.replace(whole, frames=whole.frames[part], valid=whole.valid[part])
 
+    def moved_px(self, rows: slice, columns: slice) -> Tensor:  # noqa: ARG002 as files have it
+        """Whole px from a window to what `tile` gives of each frame, (N, 2): none."""
+        return torch.zeros(self.count, 2)
+
     def split_reference(self) -> tuple[Burst, Burst]:
         """(frames 1 to N-1, the reference alone): the one place where v_1 leaves the input."""
         require(

@@ -187,6 +187,7 @@ def _write_beside(
         order.device,
         lambda done, total: on_progress("checking the error bars", done, total),
         facts=making.facts,
+        scene=making.scene,
     )
     low = shown_part(source.shape, order.scale, making.facts.count, VALUED)
     high = tuple(slice(order.scale * part.start, order.scale * part.stop) for part in low)

@@ -20,11 +20,12 @@ from torch import Tensor
 
 from .burst import Burst
 from .geometry import pixel_grid, sample_at, subsample
-from .infer import Source, facts_of, tiled_batch
+from .infer import Source, believed, facts_of, tiled_batch
 from .methods import Method, find_methods
 from .metrics import HALF_WIDTHS, LEVELS
 from .motion_table import mean_shift
 from .noise import QUANTISATION_DN2, normalised_noise_var
+from .scene_motion import SceneMotion
 from .seams import TILE_PX
 
 MAX_TILES = 2
@@ -122,12 +123,13 @@ def check_held_out(
     device: torch.device | str = "cpu",
     on_frame: Callable[[int, int], None] = lambda *_: None,
     facts: Burst | None = None,
+    scene: SceneMotion | None = None,
 ) -> HeldOut | None:
     """The check on up to 2 tiles and 6 frames, spread evenly; None where it cannot be made.
 
     It cannot with fewer than 3 frames, or by a method without motion or error bar. Motion comes
     from all frames; image and error bar from all but the one held out. facts: levels and noise
-    law, where they are known already.
+    law, scene: motion, where they are known already.
     """
     chosen = find_methods([method])[method]
     facts = facts or facts_of(source, scale, chosen.weighs_noise)
@@ -135,7 +137,7 @@ def check_held_out(
         return None
     tiles = spread_tiles(source.shape)
     batch = tiled_batch(source, tiles, facts).to(device)
-    whole = chosen.run(batch, scale, None)
+    whole = chosen.run(batch, scale, believed(scene, source, tiles, device))
     if whole.flow_px is None or whole.posterior.var is None:
         return None
     used = batch.valid if whole.used is None else whole.used

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -20,7 +21,9 @@ from .methods import BEST, METHODS, Estimate, find_methods
 from .motion_table import FrameMotion, MotionTable
 from .noise_law import MIDDLE_PX, with_noise_law
 from .ops import splat
+from .scene_motion import SceneMotion, Tile, register_scene
 from .seams import Seams, tile_corners
+from .solver import Belief
 from .version import __version__
 
 TILES_AT_ONCE = 8
@@ -31,7 +34,8 @@ class Source(Protocol):
     """What can be worked on by windows: a `Burst`, or files that are never read whole.
 
     `tile(rows, columns)` gives the frames of a window, low-res px of the reference, as a batch of
-    one. Exposures, levels, noise law, names and notes are those of any window.
+    one. Exposures, levels, noise law, names and notes are those of any window. `moved_px` says how
+    many whole px each frame of a tile was moved by, so that the tile shows the reference's ground.
     """
 
     @property
@@ -41,6 +45,8 @@ class Source(Protocol):
     def georef(self) -> GeoRef | None: ...
 
     def tile(self, rows: slice, columns: slice) -> Burst: ...
+
+    def moved_px(self, rows: slice, columns: slice) -> Tensor: ...
 
 
 class Strip(NamedTuple):
@@ -61,7 +67,7 @@ def super_resolve(
     """The image of `scale` times the resolution with its error bar, in DN of the reference frame.
 
     burst: one burst, on the device to compute on, of any size: large frames are worked on in
-    overlapping tiles, each with its own motion. on_tile: told (done, total), for progress.
+    overlapping tiles, whose motion is that of the scene, refined. on_tile: told (done, total).
     """
     require(
         burst.frames.ndim == 3,
@@ -107,6 +113,18 @@ class Reconstruction:
         low = self.source.georef
         return None if low is None else upscale_georef(low, self.scale)
 
+    @cached_property
+    def scene(self) -> SceneMotion | None:
+        """The motion that all tiles share; None for one tile, or a method without belief."""
+        if not self.method.believes or self.facts.count < 2:
+            return None
+
+        def cut(tiles: Sequence[Tile]) -> tuple[Burst, Tensor]:
+            batch = tiled_batch(self.source, tiles, self.facts).to(self.device)
+            return batch, moves_of(self.source, tiles).to(self.device)
+
+        return register_scene(self.source.shape, cut, self.scale)
+
     def strips(self) -> Iterator[Strip]:
         """All lines of the product, each once and in order."""
         corners = list(tile_corners(self.source.shape))
@@ -138,10 +156,11 @@ class Reconstruction:
         """What became of each frame; complete once all strips are made."""
         return self.motion.rows()
 
-    def _lay_tiles(self, tiles: list[tuple[slice, slice]], seams: Seams) -> None:
+    def _lay_tiles(self, tiles: list[Tile], seams: Seams) -> None:
         """Reconstruct tiles of one size as a batch and lay them down."""
         batch = tiled_batch(self.source, tiles, self.facts).to(self.device)
-        estimate: Estimate = self.method.run(batch, self.scale, None)
+        belief = believed(self.scene, self.source, tiles, self.device)
+        estimate: Estimate = self.method.run(batch, self.scale, belief)
         samples = count_samples(batch, estimate, self.scale)
         self.notes.update(dict.fromkeys(estimate.notes))
         self.motion.update(batch, estimate)
@@ -197,7 +216,19 @@ def count_samples(burst: Burst, estimate: Estimate, scale: int) -> Tensor:
     return weighted_splat(burst, estimate.flow_px, scale).samples
 
 
-def tiled_batch(source: Source, tiles: list[tuple[slice, slice]], facts: Burst) -> Burst:
+def moves_of(source: Source, tiles: Sequence[Tile]) -> Tensor:
+    """Whole px by which the frames of tiles were moved, (B, N, 2)."""
+    return torch.stack([source.moved_px(*tile) for tile in tiles])
+
+
+def believed(
+    scene: SceneMotion | None, source: Source, tiles: Sequence[Tile], device: torch.device | str
+) -> Belief | None:
+    """What a scene says of tiles of one size."""
+    return None if scene is None else scene.belief(tiles, moves_of(source, tiles).to(device))
+
+
+def tiled_batch(source: Source, tiles: Sequence[Tile], facts: Burst) -> Burst:
     """Windows of one size as a batch, with the levels and the noise law of `facts`."""
     parts = [source.tile(*tile) for tile in tiles]
     count = len(tiles)

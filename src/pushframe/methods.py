@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from .errors import UsageError
 from .gaussian import far_from_samples
 from .model import MotionKind, Network, estimate_motion
 from .registration import register
-from .solver import solve
+from .solver import Belief, solve
 from .weights import SUFFIX, load_weights, shipped_weights, to_device
 
 MAP_SAMPLES = 16
@@ -39,14 +39,16 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Method:
-    """`run(burst, scale, flow_px)` for a batch; flow_px None means: estimate the motion.
+    """`run(burst, scale, motion)` for a batch; motion None means: estimate it.
 
-    weighs_noise: needs the noise law.
+    weighs_noise: needs the noise law. believes: takes a `Belief` as motion, to begin from and to
+    weigh against what the frames tell.
     """
 
     about: str
-    run: Callable[[Burst, int, Tensor | None], Estimate]
+    run: Callable[[Burst, int, Any], Estimate]  # motion: Tensor | None, or Belief if it believes
     weighs_noise: bool = True
+    believes: bool = False
 
 
 def _registered(reconstruct: Callable[[Burst, Tensor, int], Posterior]) -> Callable[..., Estimate]:
@@ -59,8 +61,8 @@ def _registered(reconstruct: Callable[[Burst, Tensor, int], Posterior]) -> Calla
     return run
 
 
-def _solved(burst: Burst, scale: int, flow_px: Tensor | None) -> Estimate:
-    solved = solve(burst, scale, flow_px)
+def _solved(burst: Burst, scale: int, motion: Tensor | Belief | None) -> Estimate:
+    solved = solve(burst, scale, motion)
     there = burst.valid.any(-1).any(-1)  # a tile may lie outside some frames
     share = ((~solved.kept & there).sum(0) / there.sum(0).clamp(min=1)).tolist()
     notes = tuple(
@@ -93,6 +95,7 @@ METHODS = {
     "solver": Method(
         "motion, gains, prior and image estimated together, with an error bar",
         _solved,
+        believes=True,
     ),
 }
 BEST = "solver"
@@ -121,11 +124,13 @@ def _from_weights(name: str) -> Method:
             f"{suggestion(name, method_names())}"
         )
     network, card = load_weights(name)
-    return Method(f"network {card['network']}", partial(run_network, network))
+    return Method(f"network {card['network']}", partial(run_network, network), believes=True)
 
 
 @torch.no_grad()
-def run_network(network: Network, burst: Burst, scale: int, flow_px: Tensor | None) -> Estimate:
+def run_network(
+    network: Network, burst: Burst, scale: int, known: Tensor | Belief | None
+) -> Estimate:
     """The posterior of a network, with its own motion or the solver's where it is not given."""
     require(
         scale == network.scale,
@@ -135,10 +140,11 @@ def run_network(network: Network, burst: Burst, scale: int, flow_px: Tensor | No
         UsageError,
     )
     to_device(network, burst.frames.device)
+    flow_px, belief = (known, None) if isinstance(known, Tensor) else (None, known)
     motion = network.own_motion(burst) if flow_px is None else None
     if motion is None:
         kind: MotionKind = "solver" if flow_px is None else "true"
-        burst, motion = estimate_motion(burst, scale, kind, flow_px)
+        burst, motion = estimate_motion(burst, scale, kind, flow_px, belief)
     posterior = network(burst, motion)
     unknown = far_from_samples(burst.valid, motion.flow_px, scale)
     return Estimate(posterior.without(unknown), motion.flow_px, burst.valid)

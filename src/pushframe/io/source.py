@@ -148,11 +148,7 @@ class BurstSource:
 
         Rows and columns are those of the burst; the frame's own are moved by its placement.
         """
-        height, width = self.shape
-        rows, columns = slice(*rows.indices(height)[:2]), slice(*columns.indices(width)[:2])
-        top, left = (part.start for part in self._grid)
-        rows = slice(rows.start + top, rows.stop + top)
-        columns = slice(columns.start + left, columns.stop + left)
+        rows, columns = self._in_file(rows, columns)
         if self.placements:
             down, right = self.placements[index].offset_px(rows, columns)
             rows = slice(rows.start + down, rows.stop + down)
@@ -162,6 +158,22 @@ class BurstSource:
             mask = read_window(self.masks[index], rows, columns)
             pixels = np.where((mask != 0) & ~np.isnan(mask), pixels, np.nan)
         return pixels
+
+    def _in_file(self, rows: slice, columns: slice) -> tuple[slice, slice]:
+        """A window of the burst as one of the reference's file."""
+        height, width = self.shape
+        rows, columns = slice(*rows.indices(height)[:2]), slice(*columns.indices(width)[:2])
+        top, left = (part.start for part in self._grid)
+        return (
+            slice(rows.start + top, rows.stop + top),
+            slice(columns.start + left, columns.stop + left),
+        )
+
+    def moved_px(self, rows: slice, columns: slice) -> torch.Tensor:
+        """Whole px from a window to what `tile` gives of each frame, (N, 2)."""
+        window = self._in_file(rows, columns)
+        places = [self.placements[i].offset_px(*window) for i in self.order if self.placements]
+        return torch.tensor(places or [(0, 0)] * self.count, dtype=torch.float32)
 
     def tile(self, rows: slice, columns: slice) -> Burst:
         """A window of the burst as a batch of one, (1, N, h, w), the reference first.

@@ -15,7 +15,7 @@ from ..burst import Burst
 from ..checks import require
 from ..errors import UsageError
 from ..registration import register
-from ..solver import locate, locate_translations
+from ..solver import Belief, locate, locate_translations
 from .network import Motion, Network
 
 MotionKind = Literal["solver", "translations", "lucas_kanade", "network", "true"]
@@ -41,11 +41,16 @@ def find_motion(
 
 @torch.no_grad()
 def estimate_motion(
-    burst: Burst, scale: int, kind: MotionKind = "solver", true_px: Tensor | None = None
+    burst: Burst,
+    scale: int,
+    kind: MotionKind = "solver",
+    true_px: Tensor | None = None,
+    belief: Belief | None = None,
 ) -> tuple[Burst, Motion]:
     """The motion of a batch, reference included, and the batch less what does not belong.
 
-    true_px: (B, N, 2[, H, W]), what the simulator knows, for kind "true" alone.
+    true_px: (B, N, 2[, H, W]), what the simulator knows, for kind "true" alone. belief: what is
+    known beforehand, for kind "solver".
     """
     if kind == "true":
         require(
@@ -59,6 +64,6 @@ def estimate_motion(
         return burst, Motion(true_px, torch.ones_like(burst.exposure))
     if kind == "lucas_kanade":
         return burst, Motion(register(burst), torch.ones_like(burst.exposure))
-    found = (locate if kind == "solver" else locate_translations)(burst, scale)
+    found = locate(burst, scale, belief) if kind == "solver" else locate_translations(burst, scale)
     # what the solver leaves out becomes invalid
     return dataclasses.replace(burst, valid=found.used), Motion(found.flow_px, found.gain)

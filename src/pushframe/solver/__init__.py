@@ -8,6 +8,16 @@
 4. `variance`: what noise, prior and motion leave unknown of each pixel.
 """
 
-from .solve import Located, Solution, locate, locate_translations, solve
+from .belief import Belief, Evidence
+from .solve import Located, Solution, locate, locate_translations, measure, solve
 
-__all__ = ["Located", "Solution", "locate", "locate_translations", "solve"]
+__all__ = [
+    "Belief",
+    "Evidence",
+    "Located",
+    "Solution",
+    "locate",
+    "locate_translations",
+    "measure",
+    "solve",
+]

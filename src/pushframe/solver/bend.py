@@ -21,17 +21,21 @@ LEAST_BEND_PX = 0.025
 LEAST_SURPRISE = 4.0  # of residuals projected on bends, against noise alone
 
 
-def smooth_basis(shape: tuple[int, int], like: Tensor) -> Tensor:
-    """Functions of the pixel that smooth motion is made of, (K, H, W), orthogonal, of rms 1.
+def smooth_functions(unit: Tensor) -> Tensor:
+    """What smooth motion is made of, (K, ...), at places `unit` (2, ...), (y, x) from -1 to 1.
 
     A constant, the two slopes of an affine motion, and cosines of up to one period.
     """
-    size = torch.tensor(shape, device=like.device)[:, None, None]
-    unit = 2 * (pixel_grid(shape, like) + 0.5) / size - 1  # (y, x) from -1 to 1
     angle = math.pi * (unit + 1) / 2
     orders = [(j, k) for j in range(3) for k in range(3) if 0 < j + k <= 2]
     waves = [torch.cos(j * angle[0]) * torch.cos(k * angle[1]) for j, k in orders]
-    functions = torch.stack([torch.ones_like(unit[0]), unit[0], unit[1], *waves])
+    return torch.stack([torch.ones_like(unit[0]), unit[0], unit[1], *waves])
+
+
+def smooth_basis(shape: tuple[int, int], like: Tensor) -> Tensor:
+    """The same functions of the pixels of a frame, (K, H, W), orthogonal, of rms 1."""
+    size = torch.tensor(shape, device=like.device)[:, None, None]
+    functions = smooth_functions(2 * (pixel_grid(shape, like) + 0.5) / size - 1)
     rows = torch.linalg.qr(functions.flatten(1).double().mT).Q.mT
     rows = rows * rows[:, :1].sign() * math.sqrt(shape[0] * shape[1])
     return rows.to(like).unflatten(1, shape)

@@ -27,9 +27,10 @@ from ..gaussian import (
 from ..linear import conjugate_gradients_pair
 from ..noise import frame_noise_var
 from ..prior import radial_basis, spectrum_at
-from ..spectral import axis_frequencies, half_weight
+from ..spectral import AliasBlocks, axis_frequencies, half_weight, image_frequencies, transfer
+from .belief import Belief, Evidence, evidence_of
 from .bend import COEFFICIENT_PX, flow_of, lucas_kanade_bent, slopes_of
-from .motion import FIRST_JITTER_PX, GAIN_STD, LARGEST_STEP_PX, LEAST_GAIN_STD, MAX_SURPRISE
+from .motion import GAIN_STD, LARGEST_STEP_PX, LEAST_GAIN_STD, MAX_SURPRISE, first_jitter
 from .outliers import cut_pixels, disagreeing_pixels
 from .spectrum import first_knots, spectrum_of
 from .variance import noise_variance
@@ -38,6 +39,8 @@ STEPS = 8
 CONVERGED_PX = 0.01
 LEAST_COEFFICIENT_PX = 0.01
 SETTLED = 2  # steps after which residuals tell of the frames, not of the motion
+LOOKS = 3  # in which the spectrum of the image and the outliers become known
+FINE = 1e-4  # tolerance to which images are solved that are to be compared
 DRAWS = 6
 RATIO_SMOOTHING_PX = 1.5
 
@@ -65,14 +68,23 @@ class Joint:
     """Image, coefficients and gains of a batch, and the posterior of all of them together."""
 
     def __init__(
-        self, burst: Burst, kept: Tensor, theta: Tensor, basis: Tensor, scale: int, moving: bool
+        self,
+        burst: Burst,
+        kept: Tensor,
+        theta: Tensor,
+        basis: Tensor,
+        scale: int,
+        moving: bool = True,
+        belief: Belief | None = None,
     ) -> None:
         self.burst, self.kept, self.basis, self.scale = burst, kept, basis, scale
         self.good = burst.valid & kept[..., None, None]
-        self.theta, self.moving = theta, moving
+        self.theta, self.moving, self.belief = theta, moving, belief
         self.gain = torch.ones_like(theta[..., 0, 0])
+        if belief is not None:
+            self.gain, self.trust = 1 + belief.mean[..., -1], belief.precision()
         self.noise_var = frame_noise_var(burst)
-        self.jitter_px = FIRST_JITTER_PX
+        self.jitter_px = torch.zeros_like(self.gain[:, 0])
         self.knots = first_knots(burst.frames, self.good, self.noise_var)
         self.coefficient_px = torch.full_like(theta[:, 0, 0], COEFFICIENT_PX)
         self.gain_std = torch.full_like(self.gain[:, 0], GAIN_STD)
@@ -105,11 +117,21 @@ class Joint:
         return self.jitter_px**2 * (power * square).mean((-1, -2))
 
     def _prior_precision(self) -> Tensor:
-        """One over the prior variance of each frame's unknowns, (B, 1, P)."""
+        """Of what is believed of each frame's unknowns, (B, N, P, P)."""
+        if self.belief is not None:
+            return self.trust
         doubt = self.coefficient_px**-2
         doubt = torch.cat([doubt, doubt, self.gain_std[:, None] ** -2], 1)
         doubt[:, [0, len(self.basis)]] = 1e-4
-        return doubt[:, None]
+        return torch.diag_embed(doubt)[:, None].expand(-1, self.burst.count, -1, -1)
+
+    def _centre(self) -> Tensor:
+        """What the unknowns are believed to be, (B, N, P)."""
+        return torch.zeros_like(self.state()) if self.belief is None else self.belief.mean
+
+    def _pull(self) -> Tensor:
+        """How the prior holds the unknowns, (B, N, P)."""
+        return (self._prior_precision() @ (self.state() - self._centre())[..., None])[..., 0]
 
     def state(self) -> Tensor:
         """The unknowns (B, N, P): coefficients along y and x, and the gain less one."""
@@ -121,15 +143,16 @@ class Joint:
         weight, model = problem.precision, problem.model
         columns = tangent.flatten(3)
         own = ((columns * weight.flatten(2)[:, :, None]) @ columns.mT).double()
-        damping = 1e-5 * own.diagonal(dim1=-2, dim2=-1) + prior
-        root = torch.linalg.cholesky(own + torch.diag_embed(damping))
+        damping = torch.diag_embed(1e-5 * own.diagonal(dim1=-2, dim2=-1))
+        root = torch.linalg.cholesky(own + damping + prior)
 
         def apply(image: Tensor, unknown: Tensor) -> tuple[Tensor, Tensor]:
             moved = model.forward(image) + torch.einsum("bnphw,bnp->bnhw", tangent, unknown)
             weighted = weight * moved
             return (
                 model.adjoint(weighted) + problem.filter(image, 1 / problem.prior),
-                torch.einsum("bnphw,bnhw->bnp", tangent, weighted) + prior * unknown,
+                torch.einsum("bnphw,bnhw->bnp", tangent, weighted)
+                + (prior @ unknown[..., None])[..., 0],
             )
 
         def precondition(image: Tensor, unknown: Tensor) -> tuple[Tensor, Tensor]:
@@ -144,10 +167,8 @@ class Joint:
         right = (
             self.problem.model.adjoint(weighted)
             - self.problem.filter(self.image, 1 / self.problem.prior),
-            torch.einsum("bnphw,bnhw->bnp", self.tangent, weighted)
-            - self._prior_precision() * self.state(),
+            self._slope() - self._pull(),
         )
-        right[1].sub_(self._determinant_slope())
         right[1][:, 0] = 0
         if not self.moving:
             right[1][..., :-1] = 0
@@ -159,6 +180,31 @@ class Joint:
         self.gain = self.gain * (1 + change[..., -1].clamp(-GAIN_STD, GAIN_STD))
         self.image = self.image + image
         return float(largest.max())
+
+    def _slope(self) -> Tensor:
+        """Derivative of the log likelihood in coefficients and gain, (B, N, P)."""
+        weighted = self.problem.precision * self.residual
+        energy = torch.einsum("bnphw,bnhw->bnp", self.tangent, weighted)
+        return energy - self._determinant_slope()
+
+    def evidence(self) -> Evidence:
+        """What the frames tell of their unknowns, whatever was believed of them beforehand.
+
+        The information is that of tangents seen through the blocks of the frames' mean shifts.
+        """
+        problem, shape = self.problem, self.burst.shape
+        shift_px = self.flow_px if self.flow_px.ndim == 3 else self.flow_px.mean((-1, -2))
+        prior = spectrum_at(
+            self.knots, radial_basis(*image_frequencies(shape, self.scale, self.knots))
+        )
+        weight = problem.typical_precision()
+        blocks = AliasBlocks(transfer(shift_px, shape, self.scale), weight, prior)
+        share = (problem.precision / weight.clamp(min=1e-30)[..., None, None]).sqrt()
+        change = torch.fft.rfft2(self.tangent * share[:, :, None], norm="ortho")
+        information = blocks.information(change, half_weight(shape[1], self.knots))
+        free = self.good.any(-1).any(-1)
+        free[:, 0] = False
+        return evidence_of(self.state(), information, self._slope(), free, len(self.basis))
 
     def _determinant_slope(self) -> Tensor:
         """Slope of half the log determinant in coefficients and gain, (B, N, P).
@@ -179,9 +225,39 @@ class Joint:
         bends = torch.einsum("bnchw,khw->bnck", field[:, :, :2], self.basis).flatten(2)
         return torch.cat([bends, field[:, :, 2:].sum((-1, -2))], 2)
 
+    def energy(self) -> Tensor:
+        """Minus twice the log posterior of coefficients and gains, up to a constant, (B,).
+
+        As in `motion`, with the determinant of the local translations at the nodes of a flow.
+        """
+        problem = self.problem
+        misfit = (problem.precision * self.residual**2).sum((1, 2, 3))
+        smooth = (self.image * problem.filter(self.image, problem.stiffness)).sum((1, 2))
+        blocks = node_blocks(problem) if problem.nodes > 1 else problem.blocks
+        count = half_weight(blocks.width, self.theta)
+        freedom = (blocks.log_det * count).sum((-1, -2)) / (count.sum() * blocks.log_det.shape[-2])
+        freedom = freedom.unflatten(0, (len(self.theta), -1)).mean(1)
+        held = ((self.state() - self._centre()) * self._pull()).sum((1, 2))
+        return misfit + smooth + math.prod(self.burst.shape) * freedom + held
+
+    def keep_the_best(self, *others: Tensor) -> None:
+        """Return to other coefficients, (B, N, 2, K) each, where they are more likely."""
+        best, least = self.theta, torch.full_like(self.gain[:, 0], torch.inf)
+        for theta in (self.theta, *others):
+            self.theta = theta
+            self.look(FINE)
+            energy = self.energy()
+            better = energy < least
+            best = torch.where(better[:, None, None, None], theta, best)
+            least = torch.where(better, energy, least)
+        self.theta = best
+        self.look()
+
     def learn_prior(self) -> None:
         """The spectrum of the image, and how large coefficients are in this burst."""
         self.knots = spectrum_of(self.problem, self.image)
+        if self.belief is not None:
+            return
         size = self.theta.square().mean(2).sum(1) / max(self.burst.count - 1, 1)
         self.coefficient_px = (size + LEAST_COEFFICIENT_PX**2).sqrt()
         # about their mean: a factor common to all frames but a masked reference is no evidence
@@ -196,20 +272,21 @@ class Joint:
         the normal equations. Less its answer to the frames' displacement, the image of a draw is
         one for known motion; a few of those tell a smooth ratio on each sub-grid.
         """
-        problem, prior = self.problem, self._prior_precision()
+        problem = self.problem
+        root = torch.linalg.cholesky(self._prior_precision())
         generator = torch.Generator(self.knots.device).manual_seed(0)
         stated = noise_variance(problem)
         misplaced, ratio = [], torch.zeros_like(stated)
         for _ in range(DRAWS):
             noise, scene, other = (
-                torch.randn(shape, generator=generator, device=prior.device)
+                torch.randn(shape, generator=generator, device=stated.device)
                 for shape in (self.residual.shape, self.image.shape, self.tangent.shape[:3])
             )
             weighted = problem.precision.sqrt() * noise
             pulls = torch.einsum("bnphw,bnhw->bnp", self.tangent, weighted)
             right = (
                 problem.model.adjoint(weighted) + problem.filter(scene, problem.prior.rsqrt()),
-                pulls + prior.sqrt() * other,
+                pulls + (root @ other[..., None])[..., 0],
             )
             right[1][:, 0] = 0
             image, error = self.solve(right, 5e-2)
@@ -246,27 +323,71 @@ class Joint:
 
 
 def fit_in_space(
-    burst: Burst, kept: Tensor, start_px: Tensor, scale: int, basis: Tensor, moving: bool = True
+    burst: Burst,
+    kept: Tensor,
+    start_px: Tensor,
+    scale: int,
+    basis: Tensor,
+    moving: bool = True,
+    belief: Belief | None = None,
 ) -> Bent:
     """Flows, gains and spectrum of a batch; kept: (B, N) bool, frames to use.
 
-    start_px: (B, N, 2) translations; basis: (K, H, W), what flows are made of. With `moving`
-    False the translations stay, and the basis is the constant alone.
+    start_px: (B, N, 2) translations; basis: (K, H, W), what flows are made of; belief: of their
+    coefficients. With `moving` False the translations stay, and the basis is the constant alone.
+    Flows that bend are never less likely than those begun from, nor than the translations.
     """
-    bent = len(basis) > 1
-    theta = lucas_kanade_bent(burst, start_px, basis) if bent else start_px[..., None]
-    joint = Joint(burst, kept, theta, basis, scale, moving)
+    theta = first_coefficients(burst, start_px, basis, belief)
+    joint = Joint(burst, kept, theta, basis, scale, moving, belief)
+    jitter_px = first_jitter(start_px, belief)
+    settled = SETTLED if belief is None else 1
     for count in range(STEPS):
-        joint.jitter_px = FIRST_JITTER_PX / 2**count if moving else 0.0
+        joint.jitter_px = jitter_px / 2**count if moving else 0 * jitter_px
         joint.look()
         if count >= 1:
             joint.learn_prior()
-        if count >= SETTLED:
+        if count >= settled:
             joint.judge()
-        if joint.step() < CONVERGED_PX and count > SETTLED:
+        if joint.step() < CONVERGED_PX and count > settled:
             break
-    joint.jitter_px = 0.0
+    joint.jitter_px = 0 * jitter_px
     joint.look()
     joint.judge()
     joint.look()
+    if len(basis) > 1:
+        still = torch.zeros_like(theta)
+        still[..., 0] = start_px
+        joint.keep_the_best(theta, still)
     return Bent(joint.flow_px, joint.gain, joint.knots, joint.kept, joint.good, *joint.doubt())
+
+
+def first_coefficients(
+    burst: Burst, start_px: Tensor, basis: Tensor, belief: Belief | None
+) -> Tensor:
+    """Coefficients (B, N, 2, K) to begin from: what is believed for sure, or else Lucas-Kanade's.
+
+    start_px: (B, N, 2) translations.
+    """
+    if len(basis) == 1:
+        return start_px[..., None]
+    if belief is not None and bool(belief.sure().all()):
+        return belief.coefficients()
+    found = lucas_kanade_bent(burst, start_px, basis)
+    if belief is None:
+        return found
+    return torch.where(belief.sure()[..., None, None], belief.coefficients(), found)
+
+
+def measure_in_space(
+    burst: Burst, kept: Tensor, start_px: Tensor, scale: int, basis: Tensor, belief: Belief
+) -> Evidence:
+    """What bursts tell of coefficients and gains, from where those are believed to be."""
+    theta = first_coefficients(burst, start_px, basis, belief)
+    joint = Joint(burst, kept, theta, basis, scale, belief=belief)
+    joint.jitter_px = first_jitter(start_px, belief)
+    for _ in range(LOOKS):
+        joint.look()
+        joint.learn_prior()
+        joint.judge()
+    joint.look()
+    return joint.evidence()

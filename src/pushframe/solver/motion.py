@@ -27,6 +27,7 @@ from ..spectral import (
     power_of,
     transfer,
 )
+from .belief import Belief, Evidence, evidence_of, on_diagonal
 from .mismatch import freedom, model_mismatch
 from .outliers import disagreeing_pixels
 
@@ -50,6 +51,7 @@ class Fit:
     covariance: (B, 3N, 3N) of each frame's (dy, dx, gain), zero where nothing was estimated.
     knots: (B, KNOTS) log power of the image. mismatch: (B,) variance that the model leaves.
     outlier: (B, N, H, W) pixels that disagree with the other frames. kept: (B, N) frames used.
+    information, slope: (B, 3N, 3N) and (B, N, 3), of the likelihood alone, where the search ended.
     """
 
     flow_px: Tensor
@@ -59,6 +61,15 @@ class Fit:
     mismatch: Tensor
     outlier: Tensor
     kept: Tensor
+    information: Tensor
+    slope: Tensor
+
+    def evidence(self, functions: int) -> Evidence:
+        """What the frames tell of their motion, whatever was believed of it beforehand."""
+        state = torch.cat([self.flow_px, (self.gain - 1)[..., None]], -1)
+        free = self.kept.clone()
+        free[:, 0] = False
+        return evidence_of(state, self.information, self.slope, free, functions)
 
     def shift_error_px(self) -> Tensor:
         """The rms error that the covariance states of the kept frames' shifts, (B,)."""
@@ -69,19 +80,27 @@ class Fit:
 
 
 def fit_motion(
-    burst: Burst, start_px: Tensor, kept: Tensor, scale: int, steps: int = 8, moving: bool = True
+    burst: Burst,
+    start_px: Tensor,
+    kept: Tensor,
+    scale: int,
+    steps: int = 8,
+    moving: bool = True,
+    belief: Belief | None = None,
 ) -> Fit:
     """Shifts, gains, spectrum and model mismatch of a batch.
 
     start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool, frames to use. With
-    `moving` False the shifts stay as they are and only the rest is fitted. Never worse than its
-    start: where the likelihood ended below that of the start, the start is kept.
+    `moving` False the shifts stay as they are and only the rest is fitted. belief: of translations
+    and gains. Never worse than its start: where the likelihood (with the belief, the posterior)
+    ended below that of the start, the start is kept.
     """
-    search = _Search(burst, start_px, kept, scale)
+    search = _Search(burst, start_px, kept, scale, belief)
+    jitter_px = first_jitter(start_px, belief)
     for _ in range(1 if bool(burst.valid.all()) else MASKED_LOOKS):
         search.look()
     for count in range(steps):
-        search.jitter_px = FIRST_JITTER_PX / 2**count if moving else 0.0
+        search.jitter_px = jitter_px / 2**count if moving else 0 * jitter_px
         search.look()
         changed = search.step(moving)
         if count >= SETTLED:
@@ -89,7 +108,7 @@ def fit_motion(
             search.budget()
         if count > SETTLED and changed < CONVERGED:
             break
-    search.jitter_px = 0.0
+    search.jitter_px = 0 * jitter_px
     search.look()
     search.budget()
     search.expel()
@@ -106,14 +125,28 @@ def fit_motion(
         search.mismatch,
         search.outlier,
         search.kept,
+        *search.likelihood(),
     )
+
+
+def first_jitter(start_px: Tensor, belief: Belief | None) -> Tensor:
+    """What the start of each burst may be off, px rms, (B,)."""
+    usual = torch.full_like(start_px[:, 0, 0], FIRST_JITTER_PX)
+    return usual if belief is None else belief.error_px().amax(1).minimum(usual)
 
 
 class _Search:
     """The unknowns of a batch and the posterior of its images under them."""
 
-    def __init__(self, burst: Burst, flow_px: Tensor, kept: Tensor, scale: int) -> None:
-        self.burst, self.flow_px, self.scale = burst, flow_px, scale
+    def __init__(
+        self,
+        burst: Burst,
+        flow_px: Tensor,
+        kept: Tensor,
+        scale: int,
+        belief: Belief | None = None,
+    ) -> None:
+        self.burst, self.flow_px, self.scale, self.belief = burst, flow_px, scale, belief
         self.kept = kept & burst.valid.any(-1).any(-1)
         self.noise_var = frame_noise_var(burst)
         self.noise = _frame_mean(self.noise_var, burst.valid | ~self.kept[..., None, None])
@@ -129,10 +162,13 @@ class _Search:
         self.steep = (2 * math.pi * scale) ** 2 * (fy**2 + fx**2) / 2 * share
         self.basis = radial_basis(fy, fx)
         self.gain = torch.ones_like(self.noise)
+        if belief is not None:
+            self.gain, self.trust = 1 + belief.mean[..., -1], belief.precision()
+        self.first_gain = self.gain.clone()
         self.mismatch = torch.zeros_like(self.noise[:, 0])
         self.outlier = torch.zeros_like(burst.valid)
         self.gain_std = torch.full_like(self.mismatch, GAIN_STD)
-        self.jitter_px = 0.0
+        self.jitter_px = torch.zeros_like(self.mismatch)
         self.image: Tensor = None  # type: ignore[assignment]  # until the first look
         self.placed_px: Tensor | None = None  # the shifts that `see` and `window` are for
         weight = self._set_level()
@@ -178,7 +214,7 @@ class _Search:
         frequency; one number a burst keeps the noise white.
         """
         slope = (prior.flatten(1) @ self.steep.flatten())[:, None]
-        return (self.jitter_px / self.scale) ** 2 * slope
+        return (self.jitter_px[:, None] / self.scale) ** 2 * slope
 
     def _observed(self) -> Tensor:
         """The windowed frames less the image's level, (B, N, H, W)."""
@@ -206,7 +242,7 @@ class _Search:
         """
         free = self._free(moving)
         changes = self._changes()
-        slope = (self._slope(changes) * free).double()
+        slope = ((self._slope(changes) - self._pull()).flatten(1) * free).double()
         self.information = self.blocks.information(changes, self.count, every=2)
         system = self._pinned(self.information, free)
         change = torch.linalg.solve(system, slope[..., None])[..., 0].to(self.gain)
@@ -225,14 +261,29 @@ class _Search:
         return torch.stack([down, right, whole], 2)
 
     def _slope(self, changes: Tensor) -> Tensor:
-        """Derivative of the log likelihood in shifts and gains, (B, 3N)."""
+        """Derivative of the log likelihood in shifts and gains, (B, N, 3)."""
         residual = self.data - self.predicted
         energy = _real_product(changes, residual[:, :, None]) * self.count
         slope = energy.sum((-1, -2)) * self.precision[..., None]
         # the determinant grows with shifts and gains too
-        slope = slope - self.blocks.determinant_slope(self.count, self.turn)
-        slope[..., 2] -= (self.gain - 1) / self.gain_std[:, None] ** 2
-        return slope.flatten(1)
+        return slope - self.blocks.determinant_slope(self.count, self.turn)
+
+    def _prior_precision(self) -> Tensor:
+        """Of what is believed of each frame's shift and gain, (B, N, 3, 3)."""
+        if self.belief is not None:
+            return self.trust
+        still = torch.full_like(self.gain_std, 1e-6)
+        doubt = torch.stack([still, still, self.gain_std**-2], -1)
+        return torch.diag_embed(doubt)[:, None].expand(*self.gain.shape, 3, 3)
+
+    def _off(self) -> Tensor:
+        """Shifts and gains less what is believed of them, (B, N, 3)."""
+        centre = 0 if self.belief is None else self.belief.mean
+        return torch.cat([self.flow_px, (self.gain - 1)[..., None]], -1) - centre
+
+    def _pull(self) -> Tensor:
+        """How the prior holds shifts and gains, (B, N, 3)."""
+        return (self._prior_precision() @ self._off()[..., None])[..., 0]
 
     def _free(self, moving: bool) -> Tensor:
         """Which of the 3N components are unknown, (B, 3N) bool: not those of the reference."""
@@ -242,12 +293,9 @@ class _Search:
 
     def _pinned(self, information: Tensor, free: Tensor) -> Tensor:
         """The information, float64, with known components taken out and a trace of damping."""
-        still = torch.full_like(self.gain_std, 1e-6)
-        doubt = torch.stack([still, still, self.gain_std**-2], -1).double()
-        doubt = doubt.repeat(1, self.kept.shape[1])
         system = information.double()
-        diagonal = system.diagonal(dim1=-2, dim2=-1)
-        system = system + torch.diag_embed(1e-4 * diagonal + doubt)
+        system = system + torch.diag_embed(1e-4 * system.diagonal(dim1=-2, dim2=-1))
+        system = system + on_diagonal(self._prior_precision().double())
         system = torch.where(free[:, :, None] & free[:, None], system, 0)
         return system + torch.diag_embed((~free).double())
 
@@ -257,13 +305,22 @@ class _Search:
         From the information of the last step.
         """
         free = self._free(moving)
-        # a window leaves fewer independent frequencies than there are pixels
-        share = 1 / self.window.pow(4).mean((1, 2, 3))[:, None, None]
-        covariance = torch.linalg.inv(self._pinned(self.information * share, free))
+        covariance = torch.linalg.inv(self._pinned(self.information * self._share(), free))
         return torch.where(free[:, :, None] & free[:, None], covariance, 0).to(self.gain)
+
+    def _share(self) -> Tensor:
+        """A window leaves fewer independent frequencies than there are pixels, (B, 1, 1)."""
+        return 1 / self.window.pow(4).mean((1, 2, 3))[:, None, None]
+
+    def likelihood(self) -> tuple[Tensor, Tensor]:
+        """Information (B, 3N, 3N) and slope (B, N, 3) of shifts and gains, without any prior."""
+        share = self._share()
+        return self.information * share, self._slope(self._changes()) * share[..., 0, None]
 
     def learn_gain_std(self) -> None:
         """How far exposures are off in this burst: the gains' spread beyond their own errors."""
+        if self.belief is not None:
+            return
         var = self.covariance(moving=False).diagonal(dim1=-2, dim2=-1)[:, 2::3]
         used = self.kept.to(var)
         used[:, 0] = 0
@@ -299,7 +356,7 @@ class _Search:
         """Return to the start where the likelihood there is higher, or the search was lost."""
         found_px, found_gain, found = self.flow_px, self.gain, self.energy()
         self._forget(~torch.isfinite(found))
-        self.flow_px, self.gain = start_px, torch.ones_like(self.gain)
+        self.flow_px, self.gain = start_px, self.first_gain
         self._set_level()
         self.look()
         better = (found <= self.energy())[:, None]
@@ -318,11 +375,12 @@ class _Search:
         self.image = torch.where(some[..., None, None], 0, self.image)
 
     def energy(self) -> Tensor:
-        """Minus twice the log marginal likelihood of each burst, up to a constant, (B,)."""
+        """Minus twice the log posterior of shifts and gains, up to a constant, (B,)."""
         misfit = power_of(self.data - self.predicted) * self.precision[..., None, None]
         spread = power_of(self.image) / self.prior + self.prior.log()
         total = misfit.sum(1) + spread.sum(1) + self.blocks.log_det
-        return (total * self.count).sum((-1, -2))
+        energy = (total * self.count).sum((-1, -2))
+        return energy if self.belief is None else energy + (self._off() * self._pull()).sum((1, 2))
 
 
 def _moving_window(shape: tuple[int, int], flow_px: Tensor) -> Tensor:

@@ -14,9 +14,10 @@ from ..burst import Burst, Posterior
 from ..gaussian import far_from_samples
 from ..geometry import flow_field
 from ..registration import register
+from .belief import Belief, Evidence
 from .bend import bending, smooth_basis
 from .image import Reconstruction, reconstruct
-from .joint import fit_in_space
+from .joint import fit_in_space, measure_in_space
 from .motion import fit_motion
 from .outliers import agreeing_frames, foreign_pixels
 from .spectrum import spectrum_of_burst
@@ -54,7 +55,8 @@ class Located(NamedTuple):
 class _Task:
     """Bursts to solve: the frames kept (B, N), translations (B, N, 2) to start from.
 
-    index: their places in the batch. moving: whether translations are to be estimated.
+    index: their places in the batch. moving: whether translations are to be estimated. belief: of
+    the motion, if there is one.
     """
 
     index: Tensor
@@ -63,6 +65,7 @@ class _Task:
     start_px: Tensor
     scale: int
     moving: bool
+    belief: Belief | None = None
 
     def part(self, index: Tensor) -> _Task:
         """The same for some of the bursts of the batch."""
@@ -72,7 +75,14 @@ class _Task:
             burst=self.burst.part(index),
             kept=self.kept[index],
             start_px=self.start_px[index],
+            belief=None if self.belief is None else self.belief.part(index),
         )
+
+    def believed(self, functions: int) -> Belief | None:
+        """What is believed of flows made of so many functions: the constant, or all."""
+        if self.belief is None or functions > 1:
+            return self.belief
+        return self.belief.of_translations()
 
     def much_masked(self) -> Tensor:
         """Bursts too much masked to be fitted in Fourier space, (B,) bool."""
@@ -117,12 +127,12 @@ class _Piece:
         return Posterior(self.made.mean, variance(self.made, *self.doubt)).without(unknown)
 
 
-def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
+def solve(burst: Burst, scale: int, motion: Tensor | Belief | None = None) -> Solution:
     """Motion, gains, prior, image and error bar of a batch of bursts, jointly.
 
-    flow_px: (B, N, 2[, H, W]) motion if it is known; estimated otherwise.
+    motion: (B, N, 2[, H, W]) low-res px if it is known, or what is believed of it; else estimated.
     """
-    pieces = _pieces(burst, scale, flow_px)
+    pieces = _pieces(burst, scale, motion)
     posteriors = [piece.posterior() for piece in pieces]
     mean = _merged(pieces, [posterior.mean for posterior in posteriors])
     var = _merged(pieces, [posterior.var for posterior in posteriors if posterior.var is not None])
@@ -136,9 +146,9 @@ def solve(burst: Burst, scale: int, flow_px: Tensor | None = None) -> Solution:
     )
 
 
-def locate(burst: Burst, scale: int) -> Located:
+def locate(burst: Burst, scale: int, belief: Belief | None = None) -> Located:
     """The motion and gains that `solve` finds, and the pixels that it would use."""
-    pieces = _pieces(burst, scale, None)
+    pieces = _pieces(burst, scale, belief)
     gain = _merged(pieces, [piece.gain for piece in pieces])
     used = _merged(pieces, [piece.good for piece in pieces])
     return Located(_merged_flows(pieces), gain, used)
@@ -151,23 +161,64 @@ def locate_translations(burst: Burst, scale: int) -> Located:
     return Located(fit.flow_px, fit.gain, burst.valid & ~fit.outlier & fit.kept[..., None, None])
 
 
-def _pieces(burst: Burst, scale: int, flow_px: Tensor | None) -> list[_Piece]:
+def measure(burst: Burst, scale: int, belief: Belief | None = None) -> Evidence:
+    """What the frames of a batch tell of their motion and gains, whatever is believed of them.
+
+    With a belief that bends, of all coefficients; otherwise of translations and gains.
+    """
+    basis = smooth_basis(burst.shape, burst.frames)
+    burst, kept, start_px = without_foreign(burst, _start_px(burst, belief))
+    bent = torch.zeros_like(kept[:, 0]) if belief is None else belief.bends(basis)
+    parts: list[tuple[Tensor, Evidence]] = []
+    for chosen in (index for index in [*bent.nonzero(), (~bent).nonzero()[:, 0]] if len(index)):
+        part, there, start = burst.part(chosen), kept[chosen], start_px[chosen]
+        held = None if belief is None else belief.part(chosen)
+        if held is not None and bool(bent[chosen].any()):
+            told = measure_in_space(part, there, start, scale, basis, held)
+        else:
+            simple = None if held is None else held.of_translations()
+            told = fit_motion(part, start, there, scale, belief=simple).evidence(len(basis))
+        parts.append((chosen, told))
+    order = torch.cat([chosen for chosen, _ in parts]).argsort()
+    mean, covariance = (torch.cat([told[k] for _, told in parts])[order] for k in (0, 1))
+    return Evidence(mean, covariance)
+
+
+def _start_px(burst: Burst, belief: Belief | None) -> Tensor:
+    """Translations (B, N, 2) to begin from: what is believed for sure, or else the images'."""
+    if belief is None:
+        return register(burst)
+    shift_px, sure = belief.coefficients()[..., 0], belief.sure()
+    if bool(sure.all()):
+        return shift_px
+    return torch.where(sure[..., None], shift_px, register(burst))
+
+
+def _pieces(burst: Burst, scale: int, motion: Tensor | Belief | None) -> list[_Piece]:
     """The bursts of a batch, registered and reconstructed; those alike together."""
     index = torch.arange(len(burst.frames), device=burst.frames.device)
-    if flow_px is not None and flow_px.ndim == 5:
-        return [_known(index, burst, scale, flow_px)]
-    burst, kept, start_px = without_foreign(burst, flow_px)
-    return _solved(_Task(index, burst, kept, start_px, scale, moving=flow_px is None))
+    if isinstance(motion, Tensor) and motion.ndim == 5:
+        return [_known(index, burst, scale, motion)]
+    if isinstance(motion, Tensor):
+        burst, kept, start_px = without_foreign(burst, motion)
+        return _solved(_Task(index, burst, kept, start_px, scale, moving=False))
+    burst, kept, start_px = without_foreign(burst, _start_px(burst, motion))
+    return _solved(_Task(index, burst, kept, start_px, scale, moving=True, belief=motion))
 
 
 def _solved(task: _Task) -> list[_Piece]:
     """Translations in Fourier space; from there, in space, what is masked and what bends."""
     shifted = _in_fourier_space(task)
     basis = smooth_basis(task.burst.shape, task.start_px)
-    pieces = _replaced(shifted, task, task.much_masked(), basis[:1])
+    bent = torch.zeros_like(task.kept[:, 0]) if task.belief is None else task.belief.bends(basis)
+    pieces = _replaced(shifted, task, task.much_masked() & ~bent, basis[:1])
     if not task.moving:
         return pieces
-    return [new for old in pieces for new in _replaced(old, task, bending(old.made), basis)]
+    return [
+        new
+        for old in pieces
+        for new in _replaced(old, task, bent[old.index] | bending(old.made), basis)
+    ]
 
 
 def _replaced(piece: _Piece, task: _Task, chosen: Tensor, basis: Tensor) -> list[_Piece]:
@@ -194,7 +245,9 @@ def without_foreign(burst: Burst, flow_px: Tensor | None = None) -> tuple[Burst,
 def _in_fourier_space(task: _Task) -> _Piece:
     """Translations, as `motion` finds them."""
     burst, scale = task.burst, task.scale
-    fit = fit_motion(burst, task.start_px, task.kept, scale, moving=task.moving)
+    fit = fit_motion(
+        burst, task.start_px, task.kept, scale, moving=task.moving, belief=task.believed(1)
+    )
     good = burst.valid & ~fit.outlier & fit.kept[..., None, None]
     made = reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, scale)
     return _Piece(task.index, made, fit.gain, fit.kept, good, (fit.covariance,))
@@ -203,7 +256,8 @@ def _in_fourier_space(task: _Task) -> _Piece:
 def _in_space(task: _Task, basis: Tensor) -> _Piece:
     """Motion that bends, or frames much masked, as `joint` fits them."""
     burst, scale = task.burst, task.scale
-    fit = fit_in_space(burst, task.kept, task.start_px, scale, basis, task.moving)
+    held = task.believed(len(basis))
+    fit = fit_in_space(burst, task.kept, task.start_px, scale, basis, task.moving, held)
     made = reconstruct(burst, fit.good, fit.flow_px, fit.gain, fit.knots, scale)
     return _Piece(task.index, made, fit.gain, fit.kept, fit.good, (fit.misplaced, fit.scarcer))
 

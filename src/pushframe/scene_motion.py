@@ -1,0 +1,182 @@
+"""The motion of a scene's frames, fitted to all of it: smooth fields that its tiles then share.
+
+A window of the scene tells the motion and gain of each frame there, with an error. Through the
+windows a field of few coefficients a frame is laid, in least squares:
+
+    told by window k  =  sum_j  c_j b_j(x_k)  +  what is local  +  error_k
+
+How large the coefficients of each function are, and how far windows lie from any such field, are
+variances learnt from the scene by evidence. So a function that the scene does not need vanishes,
+and where motion is not smooth the tiles are left to themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .burst import Burst
+from .geometry import pixel_grid
+from .seams import tile_corners
+from .solver import Belief, Evidence, measure
+from .solver.belief import NOTHING
+from .solver.bend import smooth_basis, smooth_functions
+
+WINDOW_PX = 64
+MAX_WINDOWS = 6  # along each axis
+AT_ONCE = 8  # windows
+MAX_LOOKS = 3  # at the windows, where motion bends
+ROUNDS = 30  # of learning the variances
+FIRST_LOCAL = (1e-2, 1e-3)
+LEAST_LOCAL = (2e-3, 1e-4)  # px and share of a gain: what windows may differ by at least
+FREEDOM = 4.0  # of Student's t: how soon a window that disagrees loses its say
+
+Tile = tuple[slice, slice]
+
+
+def design(shape: tuple[int, int], tile: Tile) -> Tensor:
+    """From coefficients of a scene's field to those of a tile's unknowns, (C, 3 K) float64.
+
+    shape: of the scene, low-res px. Flows along y and x, then the gain, each of K functions.
+    """
+    like = torch.zeros(1, dtype=torch.float64)
+    size = torch.tensor(shape)[:, None, None]
+    start = torch.tensor([part.start for part in tile])[:, None, None]
+    sides = (tile[0].stop - tile[0].start, tile[1].stop - tile[1].start)
+    unit = 2 * (pixel_grid(sides, like) + start + 0.5) / size - 1
+    basis = smooth_basis(sides, like).flatten(1)
+    onto = basis @ smooth_functions(unit).flatten(1).mT / basis.shape[1]
+    return torch.block_diag(onto, onto, onto[:1])
+
+
+@dataclass(frozen=True)
+class SceneMotion:
+    """Fields of a scene's frames, in the order y, x, gain, float64.
+
+    shape: of the scene, low-res px. mean: (N, 3 K) coefficients; covariance: (N, 3 K, 3 K).
+    local_var: (C,) by which the unknowns of a tile differ from the field.
+    """
+
+    shape: tuple[int, int]
+    mean: Tensor
+    covariance: Tensor
+    local_var: Tensor
+
+    def belief(self, tiles: Sequence[Tile], moved_px: Tensor) -> Belief:
+        """What the scene says of tiles of one size, on the device of moved_px.
+
+        moved_px: (B, N, 2), whole px by which the frames of each tile were moved.
+        """
+        onto = torch.stack([design(self.shape, tile) for tile in tiles])[:, None]
+        mean = (onto @ self.mean[..., None])[..., 0]
+        covariance = onto @ self.covariance @ onto.mT + torch.diag_embed(self.local_var)
+        mean[..., [0, mean.shape[-1] // 2]] += moved_px.cpu()
+        mean[:, 0], covariance[:, 0] = 0, torch.eye(mean.shape[-1], dtype=mean.dtype)
+        return Belief(mean.to(moved_px), covariance.to(moved_px))
+
+    def bends(self, tiles: Sequence[Tile], moved_px: Tensor) -> bool:
+        """Whether the motion within a tile is more than a translation."""
+        sides = (tiles[0][0].stop - tiles[0][0].start, tiles[0][1].stop - tiles[0][1].start)
+        basis = smooth_basis(sides, moved_px)
+        return bool(self.belief(tiles, moved_px).bends(basis).any())
+
+
+def register_scene(
+    shape: tuple[int, int], cut: Callable[[Sequence[Tile]], tuple[Burst, Tensor]], scale: int
+) -> SceneMotion | None:
+    """The motion of a scene from windows spread over it; None where one tile is all there is.
+
+    shape: of the scene, low-res px. cut: gives windows as a batch, and the whole px (B, N, 2) by
+    which their frames were moved. Where motion bends, windows are looked at again with it.
+    """
+    tiles = spread_windows(shape)
+    groups = [tiles[k : k + AT_ONCE] for k in range(0, len(tiles), AT_ONCE)]
+    scene: SceneMotion | None = None
+    for _ in range(MAX_LOOKS if len(tiles) > 1 else 0):
+        told, moves = [], []
+        for group in groups:
+            batch, moved_px = cut(group)
+            belief = None if scene is None else scene.belief(group, moved_px)
+            told.append(measure(batch, scale, belief))
+            moves.append(moved_px)
+        moved_px = torch.cat(moves)
+        mean, covariance = (torch.cat([part[k] for part in told]) for k in (0, 1))
+        scene = fit_scene(shape, tiles, Evidence(mean, covariance), moved_px)
+        if not scene.bends(tiles, moved_px):
+            break
+    return scene
+
+
+def spread_windows(shape: tuple[int, int]) -> list[Tile]:
+    """Windows of one size from edge to edge, along each axis as many as tiles, up to 6."""
+    corners = list(tile_corners(shape))
+    axes = []
+    for axis, size in enumerate(shape):
+        side = min(WINDOW_PX, size)
+        count = min(MAX_WINDOWS, len({corner[axis].start for corner in corners}))
+        starts = [round((k + 0.5) * (size - side) / count) for k in range(count)]
+        if count > 1:
+            starts = [round(k * (size - side) / (count - 1)) for k in range(count)]
+        axes.append([slice(start, start + side) for start in starts])
+    return [(rows, columns) for rows in axes[0] for columns in axes[1]]
+
+
+def fit_scene(
+    shape: tuple[int, int], tiles: Sequence[Tile], told: Evidence, moved_px: Tensor
+) -> SceneMotion:
+    """The fields that windows of a scene agree on; told: by each of the `tiles`.
+
+    Robust: of each frame, a window far from the others has little say.
+    """
+    value, error = told.mean.double().cpu(), told.covariance.double().cpu()
+    value[..., [0, value.shape[-1] // 2]] -= moved_px.cpu()
+    onto = torch.stack([design(shape, tile) for tile in tiles])[:, None]  # (T, 1, C, D)
+    kinds = _kinds(onto.shape[-1])
+    size = torch.ones(int(kinds.max()) + 1, dtype=value.dtype)
+    local = torch.tensor(FIRST_LOCAL, dtype=value.dtype).square()
+    part = torch.zeros(value.shape[-1], dtype=torch.long)
+    part[-1] = 1  # unknowns are flows, but for the last
+    known = (error.diagonal(dim1=-2, dim2=-1) < NOTHING / 2).sum(-1)
+    weight = torch.ones_like(value[..., 0])
+    for _ in range(ROUNDS):
+        trust = torch.linalg.inv(error + torch.diag_embed(local[part]))
+        weighted = weight[..., None, None] * onto.mT @ trust
+        normal = (weighted @ onto).sum(0) + torch.diag_embed(1 / size[kinds])
+        covariance = torch.linalg.inv(normal)
+        mean = (covariance @ (weighted @ value[..., None]).sum(0))[..., 0]
+        off = value - (onto @ mean[..., None])[..., 0]
+        pull = (trust @ off[..., None])[..., 0]
+        weight = ((FREEDOM + known) / (FREEDOM + (off * pull).sum(-1))).clamp(max=1)
+        size = _variance(mean, covariance.diagonal(dim1=-2, dim2=-1), size, kinds)
+        size[[0, len(size) // 2]] = 1e4  # nothing is known of the constants beforehand
+        seen = (trust - trust @ onto @ covariance @ onto.mT @ trust).diagonal(dim1=-2, dim2=-1)
+        left = local[part] - local[part] ** 2 * seen
+        local = _variance(local[part] * pull, left, local, part, weight[..., None])
+        local = local.maximum(torch.tensor(LEAST_LOCAL, dtype=value.dtype) ** 2)
+    return SceneMotion(shape, mean, covariance, local[part])
+
+
+def _kinds(unknowns: int) -> Tensor:
+    """Which variance each coefficient has, (3 K,): functions of flows share theirs over y and x."""
+    functions = unknowns // 3
+    flow = torch.arange(functions)
+    return torch.cat([flow, flow, functions + flow])
+
+
+def _variance(
+    mean: Tensor, left: Tensor, var: Tensor, kinds: Tensor, weight: Tensor | float = 1.0
+) -> Tensor:
+    """The variances of Gaussian unknowns that their posterior suggests, one for each kind.
+
+    mean, left: (..., N, U) posterior mean and variance under the prior variances `var[kinds]`.
+    Squares over the share that the data tell, the reference's left aside (MacKay's rule).
+    """
+    told = (1 - left / var[kinds]).clamp(min=0)
+    sums = []
+    for values in (mean.square() * weight, told * weight):
+        rows = values[..., 1:, :].flatten(0, -2).sum(0)
+        sums.append(torch.zeros_like(var).index_add_(0, kinds, rows))
+    return (sums[0] / sums[1].clamp(min=1e-12)).clamp(1e-12, 1e4)

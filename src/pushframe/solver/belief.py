@@ -1,0 +1,109 @@
+"""Motion and gains as Gaussians: what is believed of a burst beforehand, what it tells itself.
+
+The unknowns of a frame are the coefficients of its flow along y, those along x (`smooth_basis`, K
+functions each), and its gain less one: C = 2 K + 1 numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .bend import flow_of
+
+NOTHING = 1e6  # the variance of what nothing tells about
+SURE_PX = 0.1  # motion believed to within this is begun from
+BENT_PX = 0.02  # motion that differs by less over a frame is a translation
+
+
+@dataclass(frozen=True)
+class Belief:
+    """A Gaussian a frame; mean: (B, N, C), covariance: (B, N, C, C), the reference's no matter."""
+
+    mean: Tensor
+    covariance: Tensor
+
+    @property
+    def functions(self) -> int:
+        """K, the functions that flows are made of."""
+        return self.mean.shape[-1] // 2
+
+    def part(self, index: Tensor) -> Belief:
+        """That of some bursts of the batch."""
+        return Belief(self.mean[index], self.covariance[index])
+
+    def of_translations(self) -> Belief:
+        """What is believed of the constants and the gain alone."""
+        chosen = torch.tensor([0, self.functions, -1], device=self.mean.device)
+        return Belief(self.mean[..., chosen], self.covariance[..., chosen[:, None], chosen])
+
+    def precision(self) -> Tensor:
+        """The inverse covariance, (B, N, C, C)."""
+        return torch.linalg.inv(self.covariance.double()).to(self.mean)
+
+    def coefficients(self) -> Tensor:
+        """Of the flows, (B, N, 2, K) px."""
+        return self.mean[..., :-1].unflatten(-1, (2, -1))
+
+    def error_px(self) -> Tensor:
+        """The standard deviation of each frame's translation, (B, N); none for the reference."""
+        var = self.covariance.diagonal(dim1=-2, dim2=-1)
+        error = (var[..., [0, self.functions]].mean(-1)).sqrt()
+        error[:, 0] = 0
+        return error
+
+    def sure(self) -> Tensor:
+        """Frames near enough to where they are believed to be to begin from there, (B, N) bool."""
+        return self.error_px() < SURE_PX
+
+    def bends(self, basis: Tensor) -> Tensor:
+        """Bursts in which a frame that is sure bends, (B,) bool; basis: (K, H, W)."""
+        bend = self.coefficients().clone()
+        bend[..., 0] = 0
+        largest = flow_of(bend, basis).abs().flatten(2).amax(2)
+        return ((largest > BENT_PX) & self.sure()).any(1)
+
+
+class Evidence(NamedTuple):
+    """What bursts tell of their unknowns by themselves; see `Belief`."""
+
+    mean: Tensor
+    covariance: Tensor
+
+
+def evidence_of(
+    state: Tensor, information: Tensor, slope: Tensor, free: Tensor, functions: int
+) -> Evidence:
+    """Where a Newton step from `state` would end without any prior, and how sure that is.
+
+    state: (B, N, P) unknowns, P = 3 (translation and gain) or 2 K + 1; slope: (B, N, P) of the
+    log likelihood there; information: (B, N*P, N*P); free: (B, N) bool, frames that tell.
+    functions: K, of the result.
+    """
+    count = state.shape[-1]
+    known = ~free.repeat_interleave(count, 1)
+    system = information.double()
+    system = system.masked_fill(known[:, :, None] | known[:, None], 0)
+    loose = 1e-6 * system.diagonal(dim1=-2, dim2=-1) + 1 / NOTHING
+    covariance = torch.linalg.inv(system + torch.diag_embed(loose))
+    step = (covariance @ slope.double().flatten(1)[..., None])[..., 0].unflatten(1, (-1, count))
+    mean = state + step.to(state) * free[..., None]
+    blocks = covariance.unflatten(1, (-1, count)).unflatten(3, (-1, count))
+    blocks = blocks.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2).to(state)
+    if count == 2 * functions + 1:
+        return Evidence(mean, blocks)
+    place = torch.tensor([0, functions, 2 * functions], device=state.device)
+    whole = mean.new_zeros(*mean.shape[:2], 2 * functions + 1)
+    whole[..., place] = mean
+    wide = torch.diag_embed(torch.full_like(whole, NOTHING))
+    wide[..., place[:, None], place] = blocks
+    return Evidence(whole, wide)
+
+
+def on_diagonal(blocks: Tensor) -> Tensor:
+    """Blocks (B, N, P, P) as one matrix (B, N*P, N*P)."""
+    alone = torch.eye(blocks.shape[1], dtype=blocks.dtype, device=blocks.device)
+    return (blocks[:, :, :, None] * alone[:, None, :, None]).flatten(3).flatten(1, 2)
