@@ -1,6 +1,6 @@
 """Tiles of a scene registered alone against tiles that share the scene's motion.
 
-    python benchmarks/scene_motion.py ../shared/data/hr/train --out benchmarks/results/scene_motion.json
+    python benchmarks/scene_motion.py ../shared/data/hr/train --out scene_motion.json
 
 Scenes are simulated and cut into tiles. For both ways: the error of the tiles' motion, the PSNR of
 the product, and by how much neighbouring tiles disagree where they overlap (seams).

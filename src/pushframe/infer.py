@@ -154,7 +154,13 @@ class Reconstruction:
 
     def frames(self) -> list[FrameMotion]:
         """What became of each frame; complete once all strips are made."""
-        return self.motion.rows()
+        rows = self.motion.rows()
+        if self.scene is None:
+            return rows
+        return [
+            dataclasses.replace(row, bend_px=bend_px, error_px=error_px)
+            for row, (bend_px, error_px) in zip(rows, self.scene.summary(), strict=True)
+        ]
 
     def _lay_tiles(self, tiles: list[Tile], seams: Seams) -> None:
         """Reconstruct tiles of one size as a batch and lay them down."""

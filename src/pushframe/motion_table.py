@@ -17,13 +17,17 @@ class FrameMotion:
 
     shift_px: (dy, dx), low-res px, mean over tiles by the pixels used; None where a method uses no
     motion. spread_px: standard deviation of the shift over tiles, both axes together.
-    used: share of its valid pixels that entered, None where it has none.
+    used: share of its valid pixels that entered, None where it has none. bend_px: how far the
+    motion that was fitted to the whole scene differs over it, error_px: its stated error there, of a
+    tile; both rms, both axes together, None where no such motion was fitted.
     """
 
     name: str
     shift_px: tuple[float, float] | None
     spread_px: float
     used: float | None
+    bend_px: float | None = None
+    error_px: float | None = None
 
 
 class MotionTable:

@@ -29,6 +29,7 @@ WINDOW_PX = 64
 MAX_WINDOWS = 6  # along each axis
 AT_ONCE = 8  # windows
 MAX_LOOKS = 3  # at the windows, where motion bends
+GRID = 16  # points along each axis at which fields are summed up
 ROUNDS = 30  # of learning the variances
 FIRST_LOCAL = (1e-2, 1e-3)
 LEAST_LOCAL = (2e-3, 1e-4)  # px and share of a gain: what windows may differ by at least
@@ -76,6 +77,20 @@ class SceneMotion:
         mean[..., [0, mean.shape[-1] // 2]] += moved_px.cpu()
         mean[:, 0], covariance[:, 0] = 0, torch.eye(mean.shape[-1], dtype=mean.dtype)
         return Belief(mean.to(moved_px), covariance.to(moved_px))
+
+    def summary(self) -> list[tuple[float, float]]:
+        """Of each frame: how far its motion bends over the scene, and its error, both px rms."""
+        middle = (torch.arange(GRID, dtype=torch.float64) + 0.5) * 2 / GRID - 1
+        unit = torch.stack(torch.meshgrid(middle, middle, indexing="ij"))
+        functions = smooth_functions(unit).flatten(1)  # (K, P)
+        count = len(functions)
+        field = self.mean[:, : 2 * count].unflatten(1, (2, count)) @ functions
+        bend_px = (field - field.mean(-1, keepdim=True)).square().mean(-1).sum(1).sqrt()
+        parts = [self.covariance[:, k : k + count, k : k + count] for k in (0, count)]
+        var = sum(((part @ functions) * functions).sum(1).mean(-1) for part in parts)
+        error_px = (var + 2 * self.local_var[0]).sqrt()
+        error_px[0] = 0
+        return list(zip(bend_px.tolist(), error_px.tolist(), strict=True))
 
     def bends(self, tiles: Sequence[Tile], moved_px: Tensor) -> bool:
         """Whether the motion within a tile is more than a translation."""

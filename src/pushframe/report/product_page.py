@@ -183,6 +183,8 @@ def _rows(report: Report) -> list[list[tuple[str, str]]]:
                 ("Offset (px)", _pair(None if line is None else line.offset_px, 1)),
                 ("Shift (px)", _pair(shift, 3)),
                 ("Spread (px)", DASH if frame is None or not shift else f"{frame.spread_px:.3f}"),
+                ("Bend (px)", format_number(None if frame is None else frame.bend_px, 3)),
+                ("Error (px)", format_number(None if frame is None else frame.error_px, 4)),
                 ("Correlation", format_number(None if line is None else line.correlation, 2)),
                 ("Used (%)", format_number(used, 1)),
                 ("Held out: z²", format_number(check.get(name), 2)),

@@ -64,6 +64,19 @@ class Fit:
     information: Tensor
     slope: Tensor
 
+    def part(self, index: Tensor) -> Fit:
+        """That of some bursts of the batch."""
+        return Fit(**{name: value[index] for name, value in vars(self).items()})
+
+    def with_part(self, index: Tensor, other: Fit) -> Fit:
+        """The same with other fits for some bursts of the batch."""
+        return Fit(
+            **{
+                name: value.index_copy(0, index, getattr(other, name))
+                for name, value in vars(self).items()
+            }
+        )
+
     def evidence(self, functions: int) -> Evidence:
         """What the frames tell of their motion, whatever was believed of it beforehand."""
         state = torch.cat([self.flow_px, (self.gain - 1)[..., None]], -1)

@@ -18,6 +18,7 @@ from .belief import Belief, Evidence
 from .bend import bending, smooth_basis
 from .image import Reconstruction, reconstruct
 from .joint import fit_in_space, measure_in_space
+from .lost import fit_translations
 from .motion import fit_motion
 from .outliers import agreeing_frames, foreign_pixels
 from .spectrum import spectrum_of_burst
@@ -177,7 +178,7 @@ def measure(burst: Burst, scale: int, belief: Belief | None = None) -> Evidence:
             told = measure_in_space(part, there, start, scale, basis, held)
         else:
             simple = None if held is None else held.of_translations()
-            told = fit_motion(part, start, there, scale, belief=simple).evidence(len(basis))
+            told = fit_translations(part, start, there, scale, belief=simple).evidence(len(basis))
         parts.append((chosen, told))
     order = torch.cat([chosen for chosen, _ in parts]).argsort()
     mean, covariance = (torch.cat([told[k] for _, told in parts])[order] for k in (0, 1))
@@ -245,9 +246,7 @@ def without_foreign(burst: Burst, flow_px: Tensor | None = None) -> tuple[Burst,
 def _in_fourier_space(task: _Task) -> _Piece:
     """Translations, as `motion` finds them."""
     burst, scale = task.burst, task.scale
-    fit = fit_motion(
-        burst, task.start_px, task.kept, scale, moving=task.moving, belief=task.believed(1)
-    )
+    fit = fit_translations(burst, task.start_px, task.kept, scale, task.moving, task.believed(1))
     good = burst.valid & ~fit.outlier & fit.kept[..., None, None]
     made = reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, scale)
     return _Piece(task.index, made, fit.gain, fit.kept, good, (fit.covariance,))
