@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -19,7 +21,7 @@ import torch
 from solver import commit
 from torch import Tensor
 
-from pushframe import seams
+from pushframe import scene_motion, seams
 from pushframe.burst import Simulated
 from pushframe.infer import Reconstruction
 from pushframe.io import read_image
@@ -109,25 +111,30 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--tile", type=int, default=64)
     parser.add_argument("--scale", type=int, default=2)
+    parser.add_argument("--bend", type=float, default=0.5, help="px at most, over the scene")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--draws", type=int, default=joint.DRAWS, help="for bars of bent tiles")
     asked = parser.parse_args()
     seams.LARGEST_TILE_PX = seams.TILE_PX = asked.tile
+    scene_motion.WINDOW_PX = min(asked.tile, scene_motion.WINDOW_PX)
     joint.DRAWS = asked.draws
     rows = []
-    for motion in asked.motion:
-        for frames in asked.frames:
-            setting = dataclasses.replace(
-                PRESETS["paper"], size=asked.size, frames=frames, motion=motion, scale=asked.scale
-            )
-            for name in asked.images:
-                image = read_image(asked.folder / f"{name}.tif")
-                made = next(simulate_windows(image, name, setting, asked.seed))
-                ways = {way: figures(made, asked.scale, way == "scene") for way in WAYS}
-                rows.append({"motion": motion, "frames": frames, "image": name, **ways})
-                print(json.dumps(rows[-1]), flush=True)
+    for frames, motion, name in itertools.product(asked.frames, asked.motion, asked.images):
+        setting = dataclasses.replace(
+            PRESETS["paper"],
+            size=asked.size,
+            frames=frames,
+            motion=motion,
+            bend_px=asked.bend,
+            scale=asked.scale,
+        )
+        image = read_image(asked.folder / f"{name}.tif")
+        made = next(simulate_windows(image, name, setting, asked.seed))
+        ways = {way: figures(made, asked.scale, way == "scene") for way in WAYS}
+        rows.append({"motion": motion, "frames": frames, "image": name, **ways})
+        print(json.dumps(rows[-1]), flush=True)
     result = {
-        "command": f"scene_motion.py --size {asked.size} --tile {asked.tile}",
+        "command": f"{Path(__file__).name} {' '.join(sys.argv[1:])}",
         "device": f"cpu, {torch.get_num_threads()} threads, torch {torch.__version__}",
         "commit": commit(),
         "rows": rows,

@@ -18,8 +18,8 @@ class FrameMotion:
     shift_px: (dy, dx), low-res px, mean over tiles by the pixels used; None where a method uses no
     motion. spread_px: standard deviation of the shift over tiles, both axes together.
     used: share of its valid pixels that entered, None where it has none. bend_px: how far the
-    motion that was fitted to the whole scene differs over it, error_px: its stated error there, of a
-    tile; both rms, both axes together, None where no such motion was fitted.
+    motion fitted to the whole scene differs over it; error_px: its stated error in a tile. Both
+    rms, axes together, None where no such motion was fitted.
     """
 
     name: str
