@@ -18,10 +18,10 @@ from pushframe.simulate import PRESETS, Simulation, simulate
 from pushframe.solver import locate, solve
 from pushframe.solver.bend import bending, flow_of, lucas_kanade_bent, smooth_basis
 from pushframe.solver.image import Reconstruction, reconstruct
-from pushframe.solver.joint import fit_in_space
 from pushframe.solver.motion import fit_motion
 from pushframe.solver.outliers import cut_pixels
 from pushframe.solver.solve import _merged, without_foreign
+from pushframe.solver.space import fit_in_space
 from pushframe.solver.spectrum import spectrum_of_burst
 from pushframe.solver.variance import bent_variance
 

@@ -94,9 +94,7 @@ class SceneMotion:
 
     def bends(self, tiles: Sequence[Tile], moved_px: Tensor) -> bool:
         """Whether the motion within a tile is more than a translation."""
-        sides = (tiles[0][0].stop - tiles[0][0].start, tiles[0][1].stop - tiles[0][1].start)
-        basis = smooth_basis(sides, moved_px)
-        return bool(self.belief(tiles, moved_px).bends(basis).any())
+        return bool(self.belief(tiles, moved_px).bends().any())
 
 
 def register_scene(
@@ -146,7 +144,7 @@ def fit_scene(
 
     Robust: of each frame, a window far from the others has little say.
     """
-    value, error = told.mean.double().cpu(), told.covariance.double().cpu()
+    value, error = told.mean.double().cpu().clone(), told.covariance.double().cpu()
     value[..., [0, value.shape[-1] // 2]] -= moved_px.cpu()
     onto = torch.stack([design(shape, tile) for tile in tiles])[:, None]  # (T, 1, C, D)
     kinds = _kinds(onto.shape[-1])

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .bend import flow_of
+from .bend import LEAST_BEND_PX
 
 NOTHING = 1e6  # the variance of what nothing tells about
+FIRST_JITTER_PX = 0.05  # what a start may be off; halved at each step
 SURE_PX = 0.1  # motion believed to within this is begun from
-BENT_PX = 0.02  # motion that differs by less over a frame is a translation
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,10 @@ class Belief:
         """Frames near enough to where they are believed to be to begin from there, (B, N) bool."""
         return self.error_px() < SURE_PX
 
-    def bends(self, basis: Tensor) -> Tensor:
-        """Bursts in which a frame that is sure bends, (B,) bool; basis: (K, H, W)."""
-        bend = self.coefficients().clone()
-        bend[..., 0] = 0
-        largest = flow_of(bend, basis).abs().flatten(2).amax(2)
-        return ((largest > BENT_PX) & self.sure()).any(1)
+    def bends(self) -> Tensor:
+        """Bursts whose motion, as far as it is sure, bends as much as `bending` asks, (B,) bool."""
+        power = self.coefficients()[..., 1:].square().sum((2, 3)) * self.sure()
+        return power[:, 1:].mean(1).sqrt() > LEAST_BEND_PX
 
 
 class Evidence(NamedTuple):
@@ -107,3 +105,9 @@ def on_diagonal(blocks: Tensor) -> Tensor:
     """Blocks (B, N, P, P) as one matrix (B, N*P, N*P)."""
     alone = torch.eye(blocks.shape[1], dtype=blocks.dtype, device=blocks.device)
     return (blocks[:, :, :, None] * alone[:, None, :, None]).flatten(3).flatten(1, 2)
+
+
+def first_jitter(start_px: Tensor, belief: Belief | None) -> Tensor:
+    """What the start of each burst may be off, px rms, (B,)."""
+    usual = torch.full_like(start_px[:, 0, 0], FIRST_JITTER_PX)
+    return usual if belief is None else belief.error_px().amax(1).minimum(usual)

@@ -12,8 +12,9 @@ from torch import Tensor
 from ..burst import Burst
 from ..forward import forward_model
 from .belief import Belief
+from .fit import Fit
 from .image import Reconstruction, reconstruct
-from .motion import Fit, fit_motion
+from .motion import fit_motion
 
 REACH_PX = 2.0
 STEP_PX = 0.25

@@ -9,7 +9,6 @@ let the image explain noise, and with few frames it drives them away from the tr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -27,12 +26,12 @@ from ..spectral import (
     power_of,
     transfer,
 )
-from .belief import Belief, Evidence, evidence_of, on_diagonal
+from .belief import Belief, first_jitter, on_diagonal
+from .fit import Fit
 from .mismatch import freedom, model_mismatch
 from .outliers import disagreeing_pixels
 
 TAPER = 1 / 8  # share of the frame's width over which the window falls to zero, at each side
-FIRST_JITTER_PX = 0.05  # what the start may be off; halved at each step
 LARGEST_STEP_PX = 0.25
 CONVERGED = 5e-4  # px, or share of a gain
 MASKED_LOOKS = 6  # in which the image grows into masked pixels, before anything else is judged
@@ -41,55 +40,6 @@ LEAST_GAIN_STD = 3e-4
 SETTLED = 3  # steps after which residuals tell of the model, not of the motion
 MAX_OUTLIERS = 0.3  # share of a frame's pixels beyond which the frame itself is the outlier
 MAX_SURPRISE = 4.0  # squared residuals over their expectation, against the usual frame's
-
-
-@dataclass(frozen=True)
-class Fit:
-    """What is known of a batch of bursts besides their images.
-
-    flow_px: (B, N, 2). gain: (B, N) true over stated exposure, the reference's as the unit.
-    covariance: (B, 3N, 3N) of each frame's (dy, dx, gain), zero where nothing was estimated.
-    knots: (B, KNOTS) log power of the image. mismatch: (B,) variance that the model leaves.
-    outlier: (B, N, H, W) pixels that disagree with the other frames. kept: (B, N) frames used.
-    information, slope: (B, 3N, 3N) and (B, N, 3), of the likelihood alone, where the search ended.
-    """
-
-    flow_px: Tensor
-    gain: Tensor
-    covariance: Tensor
-    knots: Tensor
-    mismatch: Tensor
-    outlier: Tensor
-    kept: Tensor
-    information: Tensor
-    slope: Tensor
-
-    def part(self, index: Tensor) -> Fit:
-        """That of some bursts of the batch."""
-        return Fit(**{name: value[index] for name, value in vars(self).items()})
-
-    def with_part(self, index: Tensor, other: Fit) -> Fit:
-        """The same with other fits for some bursts of the batch."""
-        return Fit(
-            **{
-                name: value.index_copy(0, index, getattr(other, name))
-                for name, value in vars(self).items()
-            }
-        )
-
-    def evidence(self, functions: int) -> Evidence:
-        """What the frames tell of their motion, whatever was believed of it beforehand."""
-        state = torch.cat([self.flow_px, (self.gain - 1)[..., None]], -1)
-        free = self.kept.clone()
-        free[:, 0] = False
-        return evidence_of(state, self.information, self.slope, free, functions)
-
-    def shift_error_px(self) -> Tensor:
-        """The rms error that the covariance states of the kept frames' shifts, (B,)."""
-        var = self.covariance.diagonal(dim1=-2, dim2=-1).unflatten(1, (-1, 3))[..., :2].mean(2)
-        moving = self.kept.to(var)
-        moving[:, 0] = 0
-        return ((var * moving).sum(1) / moving.sum(1).clamp(min=1)).sqrt()
 
 
 def fit_motion(
@@ -140,12 +90,6 @@ def fit_motion(
         search.kept,
         *search.likelihood(),
     )
-
-
-def first_jitter(start_px: Tensor, belief: Belief | None) -> Tensor:
-    """What the start of each burst may be off, px rms, (B,)."""
-    usual = torch.full_like(start_px[:, 0, 0], FIRST_JITTER_PX)
-    return usual if belief is None else belief.error_px().amax(1).minimum(usual)
 
 
 class _Search:

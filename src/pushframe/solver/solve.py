@@ -17,10 +17,10 @@ from ..registration import register
 from .belief import Belief, Evidence
 from .bend import bending, smooth_basis
 from .image import Reconstruction, reconstruct
-from .joint import fit_in_space, measure_in_space
 from .lost import fit_translations
 from .motion import fit_motion
 from .outliers import agreeing_frames, foreign_pixels
+from .space import fit_in_space, measure_in_space
 from .spectrum import spectrum_of_burst
 from .variance import bent_variance, posterior_variance
 
@@ -169,7 +169,7 @@ def measure(burst: Burst, scale: int, belief: Belief | None = None) -> Evidence:
     """
     basis = smooth_basis(burst.shape, burst.frames)
     burst, kept, start_px = without_foreign(burst, _start_px(burst, belief))
-    bent = torch.zeros_like(kept[:, 0]) if belief is None else belief.bends(basis)
+    bent = torch.zeros_like(kept[:, 0]) if belief is None else belief.bends()
     parts: list[tuple[Tensor, Evidence]] = []
     for chosen in (index for index in [*bent.nonzero(), (~bent).nonzero()[:, 0]] if len(index)):
         part, there, start = burst.part(chosen), kept[chosen], start_px[chosen]
@@ -211,7 +211,7 @@ def _solved(task: _Task) -> list[_Piece]:
     """Translations in Fourier space; from there, in space, what is masked and what bends."""
     shifted = _in_fourier_space(task)
     basis = smooth_basis(task.burst.shape, task.start_px)
-    bent = torch.zeros_like(task.kept[:, 0]) if task.belief is None else task.belief.bends(basis)
+    bent = torch.zeros_like(task.kept[:, 0]) if task.belief is None else task.belief.bends()
     pieces = _replaced(shifted, task, task.much_masked() & ~bent, basis[:1])
     if not task.moving:
         return pieces

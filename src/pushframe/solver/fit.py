@@ -1,0 +1,59 @@
+"""What a fit of translations leaves behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .belief import Evidence, evidence_of
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What is known of a batch of bursts besides their images.
+
+    flow_px: (B, N, 2). gain: (B, N) true over stated exposure, the reference's as the unit.
+    covariance: (B, 3N, 3N) of each frame's (dy, dx, gain), zero where nothing was estimated.
+    knots: (B, KNOTS) log power of the image. mismatch: (B,) variance that the model leaves.
+    outlier: (B, N, H, W) pixels that disagree with the other frames. kept: (B, N) frames used.
+    information, slope: (B, 3N, 3N) and (B, N, 3), of the likelihood alone, where the search ended.
+    """
+
+    flow_px: Tensor
+    gain: Tensor
+    covariance: Tensor
+    knots: Tensor
+    mismatch: Tensor
+    outlier: Tensor
+    kept: Tensor
+    information: Tensor
+    slope: Tensor
+
+    def part(self, index: Tensor) -> Fit:
+        """That of some bursts of the batch."""
+        return Fit(**{name: value[index] for name, value in vars(self).items()})
+
+    def with_part(self, index: Tensor, other: Fit) -> Fit:
+        """The same with other fits for some bursts of the batch."""
+        return Fit(
+            **{
+                name: value.index_copy(0, index, getattr(other, name))
+                for name, value in vars(self).items()
+            }
+        )
+
+    def evidence(self, functions: int) -> Evidence:
+        """What the frames tell of their motion, whatever was believed of it beforehand."""
+        state = torch.cat([self.flow_px, (self.gain - 1)[..., None]], -1)
+        free = self.kept.clone()
+        free[:, 0] = False
+        return evidence_of(state, self.information, self.slope, free, functions)
+
+    def shift_error_px(self) -> Tensor:
+        """The rms error that the covariance states of the kept frames' shifts, (B,)."""
+        var = self.covariance.diagonal(dim1=-2, dim2=-1).unflatten(1, (-1, 3))[..., :2].mean(2)
+        moving = self.kept.to(var)
+        moving[:, 0] = 0
+        return ((var * moving).sum(1) / moving.sum(1).clamp(min=1)).sqrt()

@@ -1,0 +1,108 @@
+"""Flows of few coefficients fitted in space: from a start, or a belief, to what is to be known."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..burst import Burst
+from .belief import Belief, Evidence, first_jitter
+from .bend import lucas_kanade_bent
+from .joint import Joint
+
+STEPS = 8
+CONVERGED_PX = 0.01
+SETTLED = 2  # steps after which residuals tell of the frames, not of the motion
+LOOKS = 3  # in which the spectrum of the image and the outliers become known
+
+
+class Bent(NamedTuple):
+    """What is known of a batch of bursts besides their images.
+
+    flow_px: (B, N, 2[, H, W]); gain: (B, N); knots: (B, KNOTS).
+    kept: (B, N) frames that belong; good: (B, N, H, W) pixels to use.
+    misplaced: (B, DRAWS, N, H, W) what the frames would show more if their motion and gain were
+    off as much as they may be, drawn from the posterior. scarcer: (B, s*H, s*W) the variance that
+    noise and prior leave, over what `noise_variance` says.
+    """
+
+    flow_px: Tensor
+    gain: Tensor
+    knots: Tensor
+    kept: Tensor
+    good: Tensor
+    misplaced: Tensor
+    scarcer: Tensor
+
+
+def fit_in_space(
+    burst: Burst,
+    kept: Tensor,
+    start_px: Tensor,
+    scale: int,
+    basis: Tensor,
+    moving: bool = True,
+    belief: Belief | None = None,
+) -> Bent:
+    """Flows, gains and spectrum of a batch; kept: (B, N) bool, frames to use.
+
+    start_px: (B, N, 2) translations; basis: (K, H, W), what flows are made of; belief: of their
+    coefficients. With `moving` False the translations stay, and the basis is the constant alone.
+    Flows that bend are never less likely than those begun from, nor than the translations.
+    """
+    theta = first_coefficients(burst, start_px, basis, belief)
+    joint = Joint(burst, kept, theta, basis, scale, moving, belief)
+    jitter_px = first_jitter(start_px, belief)
+    settled = SETTLED if belief is None else 1
+    for count in range(STEPS):
+        joint.jitter_px = jitter_px / 2**count if moving else 0 * jitter_px
+        joint.look()
+        if count >= 1:
+            joint.learn_prior()
+        if count >= settled:
+            joint.judge()
+        if joint.step() < CONVERGED_PX and count > settled:
+            break
+    joint.jitter_px = 0 * jitter_px
+    joint.look()
+    joint.judge()
+    joint.look()
+    if len(basis) > 1:
+        still = torch.zeros_like(theta)
+        still[..., 0] = start_px
+        joint.keep_the_best(theta, still)
+    return Bent(joint.flow_px, joint.gain, joint.knots, joint.kept, joint.good, *joint.doubt())
+
+
+def first_coefficients(
+    burst: Burst, start_px: Tensor, basis: Tensor, belief: Belief | None
+) -> Tensor:
+    """Coefficients (B, N, 2, K) to begin from: what is believed for sure, or else Lucas-Kanade's.
+
+    start_px: (B, N, 2) translations.
+    """
+    if len(basis) == 1:
+        return start_px[..., None]
+    if belief is not None and bool(belief.sure().all()):
+        return belief.coefficients()
+    found = lucas_kanade_bent(burst, start_px, basis)
+    if belief is None:
+        return found
+    return torch.where(belief.sure()[..., None, None], belief.coefficients(), found)
+
+
+def measure_in_space(
+    burst: Burst, kept: Tensor, start_px: Tensor, scale: int, basis: Tensor, belief: Belief
+) -> Evidence:
+    """What bursts tell of coefficients and gains, from where those are believed to be."""
+    theta = first_coefficients(burst, start_px, basis, belief)
+    joint = Joint(burst, kept, theta, basis, scale, belief=belief)
+    joint.jitter_px = first_jitter(start_px, belief)
+    for _ in range(LOOKS):
+        joint.look()
+        joint.learn_prior()
+        joint.judge()
+    joint.look()
+    return joint.evidence()

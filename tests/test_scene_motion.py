@@ -1,0 +1,232 @@
+"""Motion joint over a scene: the field through its windows, and tiles that make use of it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from conftest import sources
+
+from pushframe.burst import Simulated
+from pushframe.geometry import pixel_grid
+from pushframe.infer import Reconstruction, tiled_batch
+from pushframe.scene_motion import (
+    SceneMotion,
+    Tile,
+    design,
+    fit_scene,
+    register_scene,
+    spread_windows,
+)
+from pushframe.simulate import PRESETS, simulate_one
+from pushframe.solver import Belief, Evidence, locate, measure
+from pushframe.solver.bend import flow_of, smooth_basis, smooth_functions
+
+SHAPE = (300, 260)
+FRAMES, FUNCTIONS = 5, 8
+UNKNOWNS = 2 * FUNCTIONS + 1
+ERROR_PX = 0.01
+
+
+def grid(count: int = 4, side: int = 64) -> list[Tile]:
+    starts = [[round(k * (size - side) / (count - 1)) for k in range(count)] for size in SHAPE]
+    return [(slice(y, y + side), slice(x, x + side)) for y in starts[0] for x in starts[1]]
+
+
+def told(
+    tiles: list[Tile], coefficients: torch.Tensor, noise_px: float = ERROR_PX, seed: int = 0
+) -> Evidence:
+    """What windows tell of translations alone, under a field (N, 3 K), with a known error."""
+    onto = torch.stack([design(SHAPE, tile) for tile in tiles])[:, None]
+    mean = (onto @ coefficients[..., None])[..., 0]
+    draw = torch.randn(mean.shape, generator=torch.Generator().manual_seed(seed))
+    chosen = [0, FUNCTIONS, 2 * FUNCTIONS]
+    seen = torch.zeros_like(mean)
+    seen[..., chosen] = (mean + noise_px * draw)[..., chosen]
+    var = torch.full((UNKNOWNS,), 1e6, dtype=torch.float64)
+    var[chosen] = ERROR_PX**2
+    return Evidence(seen, torch.diag(var).expand(*mean.shape, UNKNOWNS))
+
+
+def translations() -> torch.Tensor:
+    """Fields (N, 3 K) of frames that are translated, the reference at rest."""
+    field = torch.zeros(FRAMES, 3 * FUNCTIONS, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(1)
+    shift = 2 * torch.rand(FRAMES - 1, 2, generator=generator).double() - 1
+    field[1:, [0, FUNCTIONS]] = shift
+    return field
+
+
+def nothing_moved(tiles: list[Tile]) -> torch.Tensor:
+    return torch.zeros(len(tiles), FRAMES, 2)
+
+
+def test_a_tile_s_coefficients_are_those_of_the_scene_s_field() -> None:
+    tile = (slice(30, 94), slice(150, 214))
+    field = torch.randn(2 * FUNCTIONS, generator=torch.Generator().manual_seed(2)).double()
+    own = (design(SHAPE, tile)[:-1, : 2 * FUNCTIONS] @ field).unflatten(0, (2, -1))
+    basis = smooth_basis((64, 64), own)
+    place = pixel_grid((64, 64), own) + torch.tensor([30, 150])[:, None, None]
+    unit = 2 * (place + 0.5) / torch.tensor(SHAPE)[:, None, None] - 1
+    expected = torch.einsum("ck,khw->chw", field.unflatten(0, (2, -1)), smooth_functions(unit))
+    size = expected.square().mean().sqrt()
+    assert (flow_of(own, basis) - expected).square().mean().sqrt() < 0.02 * size
+    twisted = design(SHAPE, (tile[1], tile[0]))[:-1, : 2 * FUNCTIONS] @ field  # twin: rows, columns
+    wrong = flow_of(twisted.unflatten(0, (2, -1)), basis)
+    assert (wrong - expected).square().mean().sqrt() > 0.2 * size
+
+
+def test_translations_of_all_windows_are_averaged() -> None:
+    tiles, field = grid(), translations()
+    seen = told(tiles, field)
+    scene = fit_scene(SHAPE, tiles, seen, nothing_moved(tiles))
+    found = scene.belief(tiles, nothing_moved(tiles)).coefficients()[..., 0]
+    mean = seen.mean[..., [0, FUNCTIONS]].mean(0)  # the oracle: windows are equally good
+    assert (found - mean)[:, 1:].abs().max() < 0.5 * ERROR_PX
+    error = (found - field[:, [0, FUNCTIONS]])[:, 1:].square().mean().sqrt()
+    assert error < 0.5 * ERROR_PX
+    bend_px, error_px = map(list, zip(*scene.summary(), strict=True))
+    assert max(bend_px) < ERROR_PX  # functions that the scene does not need vanish
+    assert 0 < max(error_px) < ERROR_PX
+    assert not scene.bends(tiles, nothing_moved(tiles))
+
+
+def test_a_window_that_disagrees_has_little_say() -> None:
+    tiles, field = grid(), translations()
+    seen = told(tiles, field)
+    seen.mean[3, 2, 0] += 1.0
+    scene = fit_scene(SHAPE, tiles, seen, nothing_moved(tiles))
+    assert abs(float(scene.mean[2, 0] - field[2, 0])) < ERROR_PX
+    plain = float(seen.mean[:, 2, 0].mean() - field[2, 0])
+    assert abs(plain) > 3 * ERROR_PX  # twin: the mean
+
+
+@pytest.mark.parametrize("function", [1, 4])
+def test_a_bend_is_followed_and_its_error_stated(function: int) -> None:
+    tiles, field = grid(), translations()
+    field[1:, function] = torch.linspace(-0.3, 0.3, FRAMES - 1).double()
+    scene = fit_scene(SHAPE, tiles, told(tiles, field), nothing_moved(tiles))
+    onto = torch.stack([design(SHAPE, tile) for tile in tiles])[:, None]
+    true = (onto @ field[..., None])[..., 0]
+    belief = scene.belief(tiles, nothing_moved(tiles))
+    off = (belief.mean - true)[:, 1:, [0, FUNCTIONS]]
+    assert off.square().mean().sqrt() < ERROR_PX
+    stated = belief.error_px()[:, 1:].square().mean().sqrt()
+    assert 0.3 < off.square().mean().sqrt() / stated < 1.5
+    assert scene.bends(tiles, nothing_moved(tiles))
+
+
+def test_where_motion_is_not_smooth_tiles_are_left_to_themselves() -> None:
+    tiles, field = grid(), translations()
+    rough = fit_scene(SHAPE, tiles, told(tiles, field, noise_px=0.3), nothing_moved(tiles))
+    belief = rough.belief(tiles, nothing_moved(tiles))
+    assert belief.error_px()[:, 1:].min() > 0.15
+    assert not bool(belief.sure()[:, 1:].any())
+    smooth = fit_scene(SHAPE, tiles, told(tiles, field), nothing_moved(tiles))  # twin
+    assert bool(smooth.belief(tiles, nothing_moved(tiles)).sure().all())
+
+
+def test_whole_pixels_by_which_tiles_were_moved_come_and_go() -> None:
+    tiles, field = grid(), translations()
+    plain = fit_scene(SHAPE, tiles, told(tiles, field), nothing_moved(tiles))
+    moved_px = torch.randint(-3, 4, (16, FRAMES, 2), generator=torch.Generator().manual_seed(3))
+    moved_px = moved_px.float()
+    moved_px[:, 0] = 0
+    seen = told(tiles, field)
+    seen.mean[..., [0, FUNCTIONS]] += moved_px
+    scene = fit_scene(SHAPE, tiles, seen, moved_px)
+    torch.testing.assert_close(scene.mean, plain.mean)
+    here = scene.belief(tiles, moved_px).coefficients()[..., 0]
+    assert (here - seen.mean[..., [0, FUNCTIONS]])[:, 1:].abs().max() < 5 * ERROR_PX
+    reversed_ = fit_scene(SHAPE, tiles, seen, -moved_px)  # twin: the other sign
+    assert (reversed_.mean - plain.mean).abs().max() > 0.5
+
+
+def test_windows_are_few_and_reach_the_edges() -> None:
+    assert len(spread_windows((120, 128))) == 1  # one tile: nothing to share
+    for shape in [(129, 129), (256, 300), (100, 700), (9000, 20000)]:
+        windows = spread_windows(shape)
+        assert 2 <= len(windows) <= 36
+        for axis, size in enumerate(shape):
+            parts = {(window[axis].start, window[axis].stop) for window in windows}
+            if len(parts) > 1:
+                assert min(parts)[0] == 0
+                assert max(parts)[1] == size
+
+
+# with images
+
+
+def scene_of(flat: bool, **change) -> Simulated:
+    setting = dataclasses.replace(PRESETS["paper"], **({"size": 136, "frames": 6} | change))
+    source = sources(setting, 1, seed=5)[0]
+    if flat:  # water, but for a trace of waves
+        side = source.shape[0]
+        source[: side // 2, : side // 2] = 0.1 + 0.01 * source[: side // 2, : side // 2]
+    return simulate_one(source, setting, 4)
+
+
+def error_px(flow_px: torch.Tensor, made: Simulated) -> float:
+    assert made.flow_px is not None
+    return float((flow_px - made.flow_px)[:, 1:].square().mean().sqrt())
+
+
+@pytest.fixture(scope="module")
+def lake() -> tuple[Simulated, SceneMotion]:
+    made = scene_of(flat=True)
+    facts = made.burst.batched()
+    tiles = [(slice(y, y + 48), slice(x, x + 48)) for y in (0, 44, 88) for x in (0, 44, 88)]
+    batch = tiled_batch(made.burst, tiles, facts)
+    moved_px = torch.zeros(len(tiles), made.burst.count, 2)
+    return made, fit_scene(made.burst.shape, tiles, measure(batch, 2), moved_px)
+
+
+def test_water_borrows_its_motion_from_the_land(lake) -> None:
+    made, scene = lake
+    tile = (slice(2, 50), slice(2, 50))
+    water = made.burst.tile(*tile)
+    belief = scene.belief([tile], torch.zeros(1, made.burst.count, 2))
+    alone, shared = (locate(water, 2, motion).flow_px for motion in (None, belief))
+    assert error_px(shared, made) < 0.01
+    assert error_px(alone, made) > 3 * error_px(shared, made)  # twin: the tile by itself
+
+
+def test_a_wrong_belief_that_is_unsure_does_no_harm(lake) -> None:
+    made, scene = lake
+    tile = (slice(80, 128), slice(80, 128))
+    land = made.burst.tile(*tile)
+    belief = scene.belief([tile], torch.zeros(1, made.burst.count, 2))
+    off = belief.mean.clone()
+    off[:, 1:, [0, FUNCTIONS]] += 0.4
+    unsure = Belief(off, belief.covariance + torch.eye(UNKNOWNS))
+    assert error_px(locate(land, 2, unsure).flow_px, made) < 0.02
+    sure = Belief(off, belief.covariance)
+    wrong = locate(land, 2, sure).flow_px
+    wrong = wrong if wrong.ndim == 3 else wrong.mean((-1, -2))
+    assert error_px(wrong, made) > 0.05  # twin: believed for sure
+
+
+def test_a_scene_in_tiles_shares_its_motion(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("LARGEST_TILE_PX", 64), ("TILE_PX", 64)):
+        monkeypatch.setattr(f"pushframe.seams.{name}", value)
+    made = scene_of(flat=False, size=100, frames=9)
+    making = Reconstruction(made.burst)
+    product = making.product()
+    truth = made.truth.numpy() * float(made.burst.gain[0])
+    inner = (slice(8, -8), slice(8, -8))
+    assert np.median(np.abs(product.mean - truth)[inner] / product.std[inner]) < 0.9
+    assert isinstance(making.scene, SceneMotion)
+    for row, true in zip(making.frames(), made.flow_px.tolist(), strict=True):
+        assert row.shift_px == pytest.approx(true, abs=0.02)
+        assert row.bend_px is not None
+        assert row.bend_px < 0.02
+    assert Reconstruction(made.burst, method="map").scene is None
+
+
+def test_one_tile_has_no_scene() -> None:
+    def cut(_: object) -> tuple:
+        raise AssertionError("nothing to look at")
+
+    assert register_scene((100, 120), cut, 2) is None
