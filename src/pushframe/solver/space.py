@@ -13,6 +13,7 @@ from .bend import lucas_kanade_bent
 from .joint import Joint
 
 STEPS = 8
+FEW_STEPS = 3  # from where motion is believed to be
 CONVERGED_PX = 0.01
 SETTLED = 2  # steps after which residuals tell of the frames, not of the motion
 LOOKS = 3  # in which the spectrum of the image and the outliers become known
@@ -56,7 +57,7 @@ def fit_in_space(
     joint = Joint(burst, kept, theta, basis, scale, moving, belief)
     jitter_px = first_jitter(start_px, belief)
     settled = SETTLED if belief is None else 1
-    for count in range(STEPS):
+    for count in range(STEPS if belief is None else FEW_STEPS):
         joint.jitter_px = jitter_px / 2**count if moving else 0 * jitter_px
         joint.look()
         if count >= 1:
