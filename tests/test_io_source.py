@@ -100,6 +100,20 @@ def test_an_affine_placement_moves_each_window_by_its_own_offset():
     assert place.offset_px(slice(850, 951), slice(450, 551)) == (3, -6)
 
 
+def test_a_tile_says_by_how_much_its_frames_were_moved():
+    """Frames in the order of the burst, windows in that of its grid."""
+    turn = Placement((3.0, -2.0), ((1.0, 0.01), (-0.01, 1.0)), (500.0, 500.0))
+    places = (turn, Placement((7.3, 0.0)), Placement())
+    opened = source(raw((3, 1000, 1000)), placements=places, reference=2)
+    window = (slice(450, 551), slice(850, 951))
+    expected = torch.tensor([[0.0, 0.0], [7.0, -2.0], [7.0, 0.0]])
+    assert torch.equal(opened.moved_px(*window), expected)
+    part = opened.crop(slice(400, 1000), slice(800, 1000))
+    assert torch.equal(part.moved_px(slice(50, 151), slice(50, 151)), expected)
+    assert not torch.equal(part.moved_px(*window), expected)  # twin: the crop's corner forgotten
+    assert torch.equal(source(raw()).moved_px(*window), torch.zeros(3, 2))
+
+
 def test_exposures_are_estimated_and_said():
     dn = raw((1, 30, 40)) * np.array([1.0, 0.5, 3.0])[:, None, None]
     dn[2, :15] = np.nan
