@@ -27,6 +27,7 @@ from .solver.bend import smooth_basis, smooth_functions
 
 WINDOW_PX = 64
 MAX_WINDOWS = 6  # along each axis
+AFFORDABLE = ((16, None), (6, 3), (0, 1))  # windows: functions, of the constant, slopes, all
 AT_ONCE = 8  # windows
 MAX_LOOKS = 3  # at the windows, where motion bends
 GRID = 16  # points along each axis at which fields are summed up
@@ -124,12 +125,13 @@ def register_scene(
 
 
 def spread_windows(shape: tuple[int, int]) -> list[Tile]:
-    """Windows of one size from edge to edge, along each axis as many as tiles, up to 6."""
+    """Windows of one size from edge to edge, along each axis as many as tiles or fit, up to 6."""
     corners = list(tile_corners(shape))
     axes = []
     for axis, size in enumerate(shape):
         side = min(WINDOW_PX, size)
-        count = min(MAX_WINDOWS, len({corner[axis].start for corner in corners}))
+        tiles = len({corner[axis].start for corner in corners})
+        count = min(MAX_WINDOWS, max(tiles, size // WINDOW_PX)) if len(corners) > 1 else 1
         starts = [round((k + 0.5) * (size - side) / count) for k in range(count)]
         if count > 1:
             starts = [round(k * (size - side) / (count - 1)) for k in range(count)]
@@ -147,6 +149,7 @@ def fit_scene(
     value, error = told.mean.double().cpu().clone(), told.covariance.double().cpu()
     value[..., [0, value.shape[-1] // 2]] -= moved_px.cpu()
     onto = torch.stack([design(shape, tile) for tile in tiles])[:, None]  # (T, 1, C, D)
+    onto = onto * _affordable(len(tiles), onto.shape[-1])
     kinds = _kinds(onto.shape[-1])
     size = torch.ones(int(kinds.max()) + 1, dtype=value.dtype)
     local = torch.tensor(FIRST_LOCAL, dtype=value.dtype).square()
@@ -170,6 +173,13 @@ def fit_scene(
         local = _variance(local[part] * pull, left, local, part, weight[..., None])
         local = local.maximum(torch.tensor(LEAST_LOCAL, dtype=value.dtype) ** 2)
     return SceneMotion(shape, mean, covariance, local[part])
+
+
+def _affordable(windows: int, unknowns: int) -> Tensor:
+    """Which coefficients so many windows can tell from what is local, (3 K,) of ones and zeros."""
+    functions = unknowns // 3
+    most = next(count for least, count in AFFORDABLE if windows >= least)
+    return (torch.arange(functions) < (most or functions)).double().repeat(3)
 
 
 def _kinds(unknowns: int) -> Tensor:

@@ -40,6 +40,13 @@ class Belief:
         chosen = torch.tensor([0, self.functions, -1], device=self.mean.device)
         return Belief(self.mean[..., chosen], self.covariance[..., chosen[:, None], chosen])
 
+    def loosened(self, chosen: Tensor) -> Belief:
+        """With doubt about the bends of some bursts, (B,) bool, that look as if they had others."""
+        doubt = torch.full_like(self.mean[0, 0], SURE_PX**2)
+        doubt[[0, self.functions, -1]] = 0
+        more = chosen[:, None, None, None] * torch.diag(doubt)
+        return Belief(self.mean, self.covariance + more)
+
     def precision(self) -> Tensor:
         """The inverse covariance, (B, N, C, C)."""
         return torch.linalg.inv(self.covariance.double()).to(self.mean)
@@ -91,6 +98,10 @@ def evidence_of(
     mean = state + step.to(state) * free[..., None]
     blocks = covariance.unflatten(1, (-1, count)).unflatten(3, (-1, count))
     blocks = blocks.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2).to(state)
+    lost = ~(torch.isfinite(mean).all(-1) & torch.isfinite(blocks).all(-1).all(-1))
+    nothing = NOTHING * torch.eye(count, dtype=blocks.dtype, device=blocks.device)
+    mean = torch.where(lost[..., None], 0, mean)
+    blocks = torch.where(lost[..., None, None], nothing, blocks)
     if count == 2 * functions + 1:
         return Evidence(mean, blocks)
     place = torch.tensor([0, functions, 2 * functions], device=state.device)

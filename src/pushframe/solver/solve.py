@@ -215,6 +215,8 @@ def _solved(task: _Task) -> list[_Piece]:
     pieces = _replaced(shifted, task, task.much_masked() & ~bent, basis[:1])
     if not task.moving:
         return pieces
+    if task.belief is not None:
+        task = dataclasses.replace(task, belief=task.belief.loosened(~bent))
     return [
         new
         for old in pieces
