@@ -167,7 +167,7 @@ def fit_scene(
         pull = (trust @ off[..., None])[..., 0]
         weight = ((FREEDOM + known) / (FREEDOM + (off * pull).sum(-1))).clamp(max=1)
         size = _variance(mean, covariance.diagonal(dim1=-2, dim2=-1), size, kinds)
-        size[[0, len(size) // 2]] = 1e4  # nothing is known of the constants beforehand
+        size[0] = 1e4  # nothing is known of translations beforehand; gains are about 1
         seen = (trust - trust @ onto @ covariance @ onto.mT @ trust).diagonal(dim1=-2, dim2=-1)
         left = local[part] - local[part] ** 2 * seen
         local = _variance(local[part] * pull, left, local, part, weight[..., None])
