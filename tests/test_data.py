@@ -72,7 +72,8 @@ def test_every_kind_of_burst_is_drawn() -> None:
         drifting=0.3,
         saturated=0.3,
     )
-    settings = [draw_setting(draws(k)[0], mix, (3, 20), 16, 2) for k in range(300)]
+    data = DataConfig(frames=(3, 20), size=16, mixture=mix)
+    settings = [draw_setting(draws(k)[0], data, 2) for k in range(300)]
     assert {s.frames for s in settings} == set(range(3, 21))
     kinds = [(s.noise_a > 0, s.oversampling) for s in settings]
     for kind in ((False, 1), (True, 1), (False, 2)):
@@ -85,7 +86,7 @@ def test_every_kind_of_burst_is_drawn() -> None:
     assert 0.005 < np.mean([s.exposure_error for s in settings]) < 0.015
     assert 50 < sum(s.motion == "drift" for s in settings) < 130
     assert 50 < sum(s.saturate for s in settings) < 130
-    plain = draw_setting(draws(0)[0], Mixture(), (15, 15), 64, 2)
+    plain = draw_setting(draws(0)[0], DataConfig(frames=(15, 15)), 2)
     assert plain == PRESETS["paper"]
 
 

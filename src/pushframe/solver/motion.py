@@ -34,6 +34,7 @@ TAPER = 1 / 8  # share of the frame's width over which the window falls to zero,
 FIRST_JITTER_PX = 0.05  # what the start may be off; halved at each step
 LARGEST_STEP_PX = 0.25
 CONVERGED = 5e-4  # px, or share of a gain
+LOOKS = 6  # after which the spectrum of known motion has settled
 MASKED_LOOKS = 6  # in which the image grows into masked pixels, before anything else is judged
 GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
 LEAST_GAIN_STD = 3e-4
@@ -109,10 +110,20 @@ def fit_motion(
     )
 
 
+def spectrum_of_translations(burst: Burst, flow_px: Tensor, gain: Tensor, scale: int) -> Tensor:
+    """Log power at the knots, (B, KNOTS), of the image of a burst whose motion is known."""
+    search = _Search(burst, flow_px, burst.valid.any(-1).any(-1), scale, gain)
+    for _ in range(LOOKS):
+        search.look()
+    return search.knots
+
+
 class _Search:
     """The unknowns of a batch and the posterior of its images under them."""
 
-    def __init__(self, burst: Burst, flow_px: Tensor, kept: Tensor, scale: int) -> None:
+    def __init__(
+        self, burst: Burst, flow_px: Tensor, kept: Tensor, scale: int, gain: Tensor | None = None
+    ) -> None:
         self.burst, self.flow_px, self.scale = burst, flow_px, scale
         self.kept = kept & burst.valid.any(-1).any(-1)
         self.noise_var = frame_noise_var(burst)
@@ -128,7 +139,7 @@ class _Search:
         share = self.count / (self.count.sum() * burst.shape[0])
         self.steep = (2 * math.pi * scale) ** 2 * (fy**2 + fx**2) / 2 * share
         self.basis = radial_basis(fy, fx)
-        self.gain = torch.ones_like(self.noise)
+        self.gain = torch.ones_like(self.noise) if gain is None else gain
         self.mismatch = torch.zeros_like(self.noise[:, 0])
         self.outlier = torch.zeros_like(burst.valid)
         self.gain_std = torch.full_like(self.mismatch, GAIN_STD)
