@@ -90,6 +90,29 @@ def test_every_kind_of_burst_is_drawn() -> None:
     assert plain == PRESETS["paper"]
 
 
+def test_few_frames_are_drawn_more_often_where_told() -> None:
+    host = draws(0)[0]
+    counts = [DataConfig(frames=(3, 20), few_frames=True).draw_count(host) for _ in range(4000)]
+    assert (min(counts), max(counts)) == (3, 20)
+    share = np.mean(np.array(counts) <= 7)
+    assert share == pytest.approx(np.log(8 / 3) / np.log(21 / 3), abs=0.03)
+    even = [DataConfig(frames=(3, 20)).draw_count(host) for _ in range(4000)]
+    assert np.mean(np.array(even) <= 7) == pytest.approx(5 / 18, abs=0.03)
+
+
+def test_the_longest_exposure_may_be_the_reference() -> None:
+    settings = [
+        draw_setting(draws(k)[0], DataConfig(mixture=mix), 2)
+        for k in range(200)
+        for mix in [Mixture(longest_first=0.5, saturated=0.5)]
+    ]
+    shares = [
+        np.mean([s.longest_first for s in settings if s.saturate is kind]) for kind in (False, True)
+    ]
+    assert 0.3 < shares[0] < 0.7
+    assert shares[1] == 0  # it would be white all over
+
+
 def test_holes_are_drawn_in_their_share(scenes) -> None:
     burst = stream(scenes).batch(0, 0).burst
     many = [

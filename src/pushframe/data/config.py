@@ -77,7 +77,6 @@ class DataConfig:
             UsageError,
         )
 
-
     def draw_count(self, host: np.random.Generator) -> int:
         """The number of frames of one batch."""
         fewest, most = self.frames
