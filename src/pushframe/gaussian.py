@@ -10,9 +10,9 @@ import copy
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from .filters import highest_near
 from .forward import canvas_shape, forward_model
 from .linear import conjugate_gradients
 from .ops import splat
@@ -166,4 +166,4 @@ def far_from_samples(valid: Tensor, flow_px: Tensor, scale: int) -> Tensor:
     """High-res pixels with no valid sample within s-1 of them, (B, s*H, s*W) bool."""
     one = valid.to(flow_px)
     near = splat(one, one, flow_px, scale).weight
-    return F.max_pool2d(near, 2 * scale - 1, stride=1, padding=scale - 1) <= 0
+    return highest_near(near[:, None], scale - 1)[:, 0] <= 0

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .burst import Burst
 from .checks import require
-from .filters import masked_blur
+from .filters import highest_near, masked_blur
 from .forward import forward_model
 from .geometry import pixel_grid, sample_at
 from .noise import frame_noise_var
@@ -173,7 +173,7 @@ def lucas_kanade(
 def _overlap(burst: Burst, shift_px: Tensor, border_px: int) -> Tensor:
     """Pixels with nothing invalid within `border_px`, in the frame and in the reference."""
     unseen = F.pad((~burst.valid).to(burst.frames), [border_px] * 4, value=1.0)
-    near_all = F.max_pool2d(unseen, 2 * border_px + 1, stride=1)
+    near_all = highest_near(unseen, border_px)[..., border_px:-border_px, border_px:-border_px]
     moved = forward_model(shift_px.round(), burst.shape, 1, 0)
     return (near_all == 0) & moved.inside & (moved.forward(near_all[:, 0]) < 0.5)
 
