@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -214,13 +215,28 @@ def test_negative_sample_count_is_refused(paper_batch: Simulated) -> None:
         map_estimate(paper_batch.burst, paper_batch.flow_px, 2, samples=-1)
 
 
+class Dense(NamedTuple):
+    """Matrices without a preconditioner, as `linear.System`."""
+
+    matrix: torch.Tensor
+
+    def normal(self, image: torch.Tensor) -> torch.Tensor:
+        return self.matrix @ image
+
+    def precondition(self, image: torch.Tensor) -> torch.Tensor:
+        return image
+
+    def part(self, index: torch.Tensor) -> Dense:
+        return Dense(self.matrix[index])
+
+
 def test_conjugate_gradients_against_a_direct_solve() -> None:
     generator = torch.Generator().manual_seed(0)
     root = torch.randn(3, 12, 12, dtype=torch.float64, generator=generator)
     matrix = root @ root.mT + 0.5 * torch.eye(12, dtype=torch.float64)
     right = torch.randn(3, 12, 1, dtype=torch.float64, generator=generator)
     right[1] = 0  # an entry that is solved at once must stay zero and finite
-    x = conjugate_gradients(lambda v: matrix @ v, right, lambda v: v, tolerance=1e-12)
+    x = conjugate_gradients(Dense(matrix), right, tolerance=1e-12)
     torch.testing.assert_close(x, torch.linalg.solve(matrix, right), atol=1e-8, rtol=0)
 
 

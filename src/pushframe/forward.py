@@ -7,6 +7,7 @@ beyond the reference's field on every side; beyond the canvas its edge values ar
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from functools import cache
 from typing import Protocol
@@ -35,6 +36,10 @@ class ForwardModel(Protocol):
 
     def adjoint(self, frames: Tensor) -> Tensor:
         """Frames to image: <forward(u), v> = <u, adjoint(v)>."""
+        ...
+
+    def part(self, index: Tensor) -> ForwardModel:
+        """That of some entries of the batch."""
         ...
 
 
@@ -107,6 +112,12 @@ class Translations:
         left = (frames @ self.columns).flatten(1, 2)
         return self.rows.flatten(1, 2).mT @ left
 
+    def part(self, index: Tensor) -> Translations:
+        other = copy.copy(self)
+        other.rows, other.columns = self.rows[index], self.columns[index]
+        other.inside = self.inside[index]
+        return other
+
 
 class Flows:
     """A flow for every pixel, in two stages.
@@ -127,16 +138,15 @@ class Flows:
         # the fine image begins FINE_TAPS / 2 of its pixels before the canvas
         first = (2 * centre + half).clamp(min=0).minimum(2 * limit - 1) + 1
         self.shape = tuple(2 * length + FINE_TAPS for length in size)
-        batch = torch.arange(len(first), device=first.device)[:, None] * self.shape[0]
-        self.row = first[:, :, 0].flatten(1) + batch  # (B, N*H*W), of all batches' fine images
-        self.column = first[:, :, 1].flatten(1)
+        self.row, self.column = first.transpose(1, 2).flatten(2).unbind(1)  # (B, N*H*W)
         weight = _fine_taps(fraction, (first - 1) % 2)
         self.weight_y, self.weight_x = weight.flatten(3, 4).transpose(1, 2).flatten(2, 3).unbind(1)
 
     def _rows(self) -> Iterator[tuple[Tensor, Tensor]]:
         """For each of the 6 rows of taps: flat index of its first and weights (B*N*H*W[, 6])."""
+        batch = torch.arange(len(self.row), device=self.row.device)[:, None] * self.shape[0]
         for j in range(FINE_TAPS):
-            index = (self.row + j) * self.shape[1] + self.column
+            index = (self.row + batch + j) * self.shape[1] + self.column
             yield index.flatten(), (self.weight_y[..., j, None] * self.weight_x).flatten(0, 1)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -152,6 +162,14 @@ class Flows:
             spread = (frames.flatten()[:, None] * weight).flatten()
             fine = fine.scatter_add(0, (index[:, None] + tap).flatten(), spread)
         return _refine_adjoint(_refine_adjoint(fine.view(-1, *self.shape).mT).mT)
+
+    def part(self, index: Tensor) -> Flows:
+        other = copy.copy(self)
+        other.row, other.column, other.inside = (
+            part[index] for part in (self.row, self.column, self.inside)
+        )
+        other.weight_y, other.weight_x = self.weight_y[index], self.weight_x[index]
+        return other
 
 
 @cache

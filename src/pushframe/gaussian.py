@@ -10,9 +10,10 @@ import copy
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from .filters import highest_near
+from .filters import highest_near, tukey
 from .forward import canvas_shape, forward_model
 from .linear import conjugate_gradients
 from .ops import splat
@@ -91,17 +92,47 @@ class GaussianProblem:
 
     def part(self, index: Tensor) -> GaussianProblem:
         """The problem of some bursts of the batch."""
-        return GaussianProblem(
-            self.flow_px[index], self.precision[index], self.knots[index], self.scale
+        other = copy.copy(self)
+        other.flow_px, other.precision, other.knots, other.prior = (
+            part[index] for part in (self.flow_px, self.precision, self.knots, self.prior)
         )
+        other.stiffness, other.folded_prior = self.stiffness[index], self.folded_prior[index]
+        other.model, other.blocks = self.model.part(index), self.blocks.part(index)
+        other.see = other.blocks.see
+        return other
 
-    def solve(self, data: Tensor, start: Tensor | None = None, tolerance: float = 5e-4) -> Tensor:
+    def solve(
+        self,
+        data: Tensor,
+        start: Tensor | None = None,
+        tolerance: float = 5e-4,
+        error_std: float = 0.0,
+    ) -> Tensor:
         """The canvas (B, h, w) of least energy for data (B, N, H, W) counted from the level.
 
-        start: a canvas to begin from; nothing by default.
+        start: a canvas to begin from, `periodic_mean` by default. Solved to a relative residual of
+        `tolerance`, or to so many posterior standard deviations, rms over the canvas: an error's
+        energy is its square in those, and the preconditioned residual's is about the same.
         """
         right = self.model.adjoint(self.precision * data)
-        return conjugate_gradients(self.normal, right, self.precondition, tolerance, start)
+        if start is None and self.nodes == 1:
+            start = self.periodic_mean(data)
+        enough = error_std**2 * self.canvas[0] * self.canvas[1]
+        return conjugate_gradients(self, right, tolerance, start, enough)
+
+    def periodic_mean(self, data: Tensor) -> Tensor:
+        """The blocks' own answer (B, h, w), to frames that fade out over the canvas' margin.
+
+        A frame that ended at its border would be an edge, and much of what is left to solve.
+        """
+        margin = CANVAS_PAD_PX
+        wide = F.pad(data * (self.precision > 0), [margin] * 4, mode="replicate")
+        tall, fade = (
+            tukey(torch.arange(size, device=data.device), size, margin / size)
+            for size in wide.shape[-2:]
+        )
+        solved = self.blocks.mean(torch.fft.rfft2(wide * (tall[:, None] * fade), norm="ortho"))
+        return to_image(solved, self.scale, self.canvas[1] // self.scale)
 
     def normal(self, image: Tensor) -> Tensor:
         """`(sum_t F_t' D' W D F_t + prior^-1) image`."""

@@ -13,6 +13,7 @@ that the small sums over frames and aliases are sums of whole arrays, not small 
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
@@ -114,6 +115,10 @@ class Transfer:
         )
         return rows, columns
 
+    def part(self, index: Tensor) -> Transfer:
+        """That of some bursts of the batch."""
+        return Transfer(self.rows[index], self.columns[index], self.width)
+
     def predict(self, image: Tensor) -> Tensor:
         """What the frames would be, (B, N, a, c), of an image (B, K, a, c)."""
         if fused := _fused(self.rows):
@@ -172,6 +177,13 @@ class AliasBlocks:
         normal = self._from_axes((rows * precision[..., None]).mT @ columns)
         normal.diagonal(dim1=1, dim2=2).add_((1 / prior).movedim(1, -1))
         self.covariance, self.log_det = small_inverse(normal)
+
+    def part(self, index: Tensor) -> AliasBlocks:
+        """Those of some bursts of the batch."""
+        other = copy.copy(self)
+        other.see, other.precision = self.see.part(index), self.precision[index]
+        other.covariance, other.log_det = self.covariance[index], self.log_det[index]
+        return other
 
     def _from_axes(self, product: Tensor) -> Tensor:
         """(B, s*s*a, s*s*c) to (B, K, K, a, c)."""
