@@ -8,7 +8,7 @@ beyond the reference's field on every side; beyond the canvas its edge values ar
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Protocol
 
@@ -58,15 +58,33 @@ def canvas_shape(shape: tuple[int, int], scale: int, pad: int) -> tuple[int, int
     return scale * shape[0] + 2 * pad, scale * shape[1] + 2 * pad
 
 
+def per_axis(
+    work: Callable[..., Tensor], shape: tuple[int, int], *values: Sequence[Tensor] | Tensor
+) -> Sequence[Tensor] | Tensor:
+    """`work(size, *values)` along rows and columns; of a square both at once, as (2, ...).
+
+    values: two tensors each, or one of (2, ...).
+    """
+    if shape[0] == shape[1] and all(isinstance(value, Tensor) for value in values):
+        return work(shape[0], *values)
+    return [work(size, *(value[k] for value in values)) for k, size in enumerate(shape)]
+
+
 def sinc_taps(fraction: Tensor) -> Tensor:
     """The 24 weights that read a band-limited signal `fraction` of a pixel after tap 11.
 
     fraction: (...,) in [0, 1). Returns (..., 24), for the pixels -11 to 12, summing to one.
     """
-    tap = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=fraction.device)
-    distance = fraction[..., None] - tap.to(fraction)
+    distance = fraction[..., None] - _tap_places(fraction.device)
     taps = torch.sinc(distance) * _kaiser(distance / HALF_WIDTH, KAISER_BETA)
     return taps / taps.sum(-1, keepdim=True)
+
+
+@cache
+def _tap_places(device: torch.device) -> Tensor:
+    """The pixels that the taps weigh, -11 to 12."""
+    with torch.inference_mode(False):
+        return torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=device)
 
 
 def split_position(offset: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,33 +97,40 @@ class Translations:
     """One shift a frame: two banded matrices, rows and columns, stored dense."""
 
     def __init__(self, flow_px: Tensor, shape: tuple[int, int], scale: int, pad: int) -> None:
-        whole, fraction = split_position(scale * flow_px)
+        whole, fraction = split_position(scale * flow_px.movedim(-1, 0))
         taps = sinc_taps(fraction)
-        size = canvas_shape(shape, scale, pad)
-        axes = [
-            self._axis(whole[..., k], taps[..., k, :], shape[k], size[k], scale, pad)
-            for k in (0, 1)
-        ]
-        (self.rows, inside_y), (self.columns, inside_x) = axes
-        self.inside = inside_y[..., :, None] & inside_x[..., None, :]
 
-    @staticmethod
-    def _axis(
-        whole: Tensor, taps: Tensor, length: int, canvas: int, scale: int, pad: int
-    ) -> tuple[Tensor, Tensor]:
-        """The (B, N, length, canvas) matrix of one axis, and which samples are on the canvas."""
-        # s*x is whole, so positions are exact however far the pixel is from the origin
-        centre = torch.arange(length, device=whole.device) * scale + pad + whole[..., None]
-        tap = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=whole.device)
-        index = (centre[..., None] + tap).clamp(0, canvas - 1)
-        weight = taps[..., None, :].expand(*index.shape)
-        matrix = taps.new_zeros(*whole.shape, length, canvas).scatter_add(-1, index, weight)
-        return matrix, (centre >= 0) & (centre <= canvas - 1)
+        def centre(length: int, whole: Tensor) -> Tensor:
+            # s*x is whole, so positions are exact however far the pixel is from the origin
+            return torch.arange(length, device=whole.device) * scale + pad + whole[..., None]
+
+        def inside(length: int, centre: Tensor) -> Tensor:
+            return centre == centre.clamp(0, scale * length + 2 * pad - 1)
+
+        def matrix(length: int, centre: Tensor, taps: Tensor) -> Tensor:
+            canvas = scale * length + 2 * pad
+            index = (centre[..., None] + _tap_places(centre.device)).clamp(0, canvas - 1)
+            weight = taps[..., None, :].expand(*index.shape)
+            return taps.new_zeros(*centre.shape, canvas).scatter_add_(-1, index, weight)
+
+        centres = per_axis(centre, shape, whole)
+        down, right = per_axis(inside, shape, centres)
+        self.inside = down[..., :, None] & right[..., None, :]
+        rows, columns = per_axis(matrix, shape, centres, taps)
+        self.rows: Tensor = rows  # (B, N, H, h)
+        self.columns: Tensor = columns  # (B, N, W, w)
 
     def forward(self, image: Tensor) -> Tensor:
         # one product for all frames' rows, then a small one a frame
         left = self.rows.flatten(1, 2) @ image
         return left.unflatten(1, self.rows.shape[1:3]) @ self.columns.mT
+
+    def forward_each(self, images: Tensor) -> Tensor:
+        """The same for several images (B, C, h, w) at once, (B, N, C, H, W)."""
+        side_by_side = images.transpose(1, 2).flatten(2)
+        left = (self.rows.flatten(1, 2) @ side_by_side).unflatten(2, images.shape[1::2])
+        right = left.flatten(1, 2).unflatten(1, (self.rows.shape[1], -1)) @ self.columns.mT
+        return right.unflatten(2, (-1, images.shape[1])).transpose(2, 3)
 
     def adjoint(self, frames: Tensor) -> Tensor:
         # summing over frames inside the product saves a (B, N, h, w) intermediate
@@ -181,6 +206,7 @@ def _fine_filter() -> Tensor:
     size = 512
     step = torch.arange(-size // 2, size // 2, dtype=torch.float64)
     kernel = torch.sinc(step / 2) * _kaiser(step / (2 * HALF_WIDTH), KAISER_BETA)
+    kernel = torch.where(step.abs() <= 2 * HALF_WIDTH, kernel, 0)
     place = torch.linspace(-1, 1, 20001, dtype=torch.float64) * FINE_TAPS / 2
     waves = torch.cos(2 * torch.pi * torch.fft.fftfreq(size, dtype=torch.float64)[:, None] * place)
     blur = waves @ _kaiser(2 * place / FINE_TAPS, FINE_BETA) * (place[1] - place[0])
@@ -229,7 +255,10 @@ def _fine_taps(fraction: Tensor, odd: Tensor) -> Tensor:
 
 
 def _kaiser(place: Tensor, beta: float) -> Tensor:
-    """The Kaiser window, for places from -1 to 1; nothing beyond."""
-    height = torch.special.i0(beta * (1 - place**2).clamp(min=1e-12).sqrt())
-    peak = torch.special.i0(torch.tensor(beta, dtype=place.dtype))
-    return torch.where(place.abs() <= 1, height / peak, 0)
+    """The Kaiser window, for places from -1 to 1."""
+    return torch.special.i0(beta * (1 - place**2).clamp(min=1e-12).sqrt()) / _kaiser_peak(beta)
+
+
+@cache
+def _kaiser_peak(beta: float) -> float:
+    return float(torch.special.i0(torch.tensor(beta, dtype=torch.float64)))

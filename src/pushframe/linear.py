@@ -58,11 +58,11 @@ def conjugate_gradients(
             x, residual, direction, energy, goal, active = (part[chosen] for part in state)
         image = system.normal(direction)
         curvature = _dot(direction, image)
-        step = torch.where(active & (curvature > 0), energy / curvature.clamp(min=1e-38), 0)
+        step = torch.where(active, energy / curvature, 0)
         x = torch.addcmul(x, step, direction)
         residual = torch.addcmul(residual, step, image, value=-1)
         preconditioned = system.precondition(residual)
-        previous, energy = energy, torch.where(active, _dot(residual, preconditioned), energy)
+        previous, energy = energy, _dot(residual, preconditioned)
         direction = torch.addcmul(preconditioned, energy / previous.clamp(min=1e-38), direction)
     return done.index_copy(0, place, x)
 

@@ -22,7 +22,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from .forward import HALF_WIDTH, sinc_taps, split_position
+from .forward import HALF_WIDTH, per_axis, sinc_taps, split_position
 from .linear import small_inverse, sum_of_products
 
 
@@ -132,14 +132,15 @@ class Transfer:
 
 def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Transfer:
     """What frames moved by flow_px (B, N, 2) see; the kernel is that of `forward`, exactly."""
-    whole, fraction = split_position(scale * flow_px)
+    whole, fraction = split_position(scale * flow_px.movedim(-1, 0))
     taps = sinc_taps(fraction).to(torch.complex64)
-    axes = []
-    for axis, size in enumerate(lattice):
+
+    def seen(size: int, whole: Tensor, taps: Tensor) -> Tensor:
         frequency, waves = _waves(scale * size, flow_px.device)
-        seen = taps[..., axis, :] @ waves * _unit(whole[..., axis, None] * frequency)
-        axes.append(seen.unflatten(-1, (scale, size)))
-    return Transfer(axes[0] / scale, axes[1][..., : lattice[1] // 2 + 1], lattice[1])
+        return (taps @ waves * _unit(whole[..., None] * frequency)).unflatten(-1, (scale, size))
+
+    rows, columns = per_axis(seen, lattice, whole, taps)
+    return Transfer(rows / scale, columns[..., : lattice[1] // 2 + 1], lattice[1])
 
 
 @lru_cache(maxsize=8)

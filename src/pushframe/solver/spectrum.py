@@ -51,10 +51,8 @@ def spectrum_of(problem: GaussianProblem, image: Tensor) -> Tensor:
     prior = spectrum_at(problem.knots, basis)
     spread = problem.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
     known = (1 - spread / prior).clamp(min=0)
-    count = half_weight(lattice[1], image).expand(basis.shape[:-1])
-    return fit_spectrum(
-        power_of(folded).flatten(1), known.flatten(1), basis.flatten(0, -2), count.flatten()
-    )
+    counted = basis * half_weight(lattice[1], image)[:, None]
+    return fit_spectrum(power_of(folded).flatten(1), known.flatten(1), counted.flatten(0, -2))
 
 
 def _window(canvas: tuple[int, int], pad: int, like: Tensor) -> Tensor:
