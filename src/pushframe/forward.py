@@ -76,7 +76,7 @@ def sinc_taps(fraction: Tensor) -> Tensor:
     fraction: (...,) in [0, 1). Returns (..., 24), for the pixels -11 to 12, summing to one.
     """
     distance = fraction[..., None] - _tap_places(fraction.device)
-    taps = torch.sinc(distance) * _kaiser(distance / HALF_WIDTH, KAISER_BETA)
+    taps = torch.sinc(distance) * _kaiser(distance, HALF_WIDTH, KAISER_BETA)
     return taps / taps.sum(-1, keepdim=True)
 
 
@@ -201,15 +201,16 @@ class Flows:
 def _fine_filter() -> Tensor:
     """What one pixel becomes on the fine image: the sinc kernel at half-pixel steps, unblurred.
 
-    (2 L + 1,) float64, centred; divided in Fourier space by the response of the short kernel.
+    (2 L + 1,) float64, centred; divided in Fourier space by the response of the short kernel. Up
+    to a factor, which `_fine_taps` takes out.
     """
     size = 512
     step = torch.arange(-size // 2, size // 2, dtype=torch.float64)
-    kernel = torch.sinc(step / 2) * _kaiser(step / (2 * HALF_WIDTH), KAISER_BETA)
+    kernel = torch.sinc(step / 2) * _kaiser(step, 2 * HALF_WIDTH, KAISER_BETA)
     kernel = torch.where(step.abs() <= 2 * HALF_WIDTH, kernel, 0)
     place = torch.linspace(-1, 1, 20001, dtype=torch.float64) * FINE_TAPS / 2
     waves = torch.cos(2 * torch.pi * torch.fft.fftfreq(size, dtype=torch.float64)[:, None] * place)
-    blur = waves @ _kaiser(2 * place / FINE_TAPS, FINE_BETA) * (place[1] - place[0])
+    blur = waves @ _kaiser(place, FINE_TAPS / 2, FINE_BETA) * (place[1] - place[0])
     response = torch.fft.fft(torch.fft.ifftshift(kernel)).real
     sharpened = torch.fft.fftshift(torch.fft.ifft(response / blur).real)
     return sharpened[size // 2 - FINE_REACH : size // 2 + FINE_REACH + 1]
@@ -247,18 +248,14 @@ def _fine_taps(fraction: Tensor, odd: Tensor) -> Tensor:
     odd: where tap 2 lies between pixels of the canvas. A constant is read without error.
     """
     tap = torch.arange(FINE_TAPS, device=fraction.device).to(fraction) - (FINE_TAPS // 2 - 1)
-    weight = _kaiser(2 * (fraction[..., None] - tap) / FINE_TAPS, FINE_BETA)
+    weight = _kaiser(fraction[..., None] - tap, FINE_TAPS / 2, FINE_BETA)
     filters = _fine_filter().to(fraction)
     even_sum, odd_sum = filters[FINE_REACH % 2 :: 2].sum(), filters[1 - FINE_REACH % 2 :: 2].sum()
     at_even = (tap.long() + odd[..., None]) % 2 == 0
     return weight / (weight * torch.where(at_even, even_sum, odd_sum)).sum(-1, keepdim=True)
 
 
-def _kaiser(place: Tensor, beta: float) -> Tensor:
-    """The Kaiser window, for places from -1 to 1."""
-    return torch.special.i0(beta * (1 - place**2).clamp(min=1e-12).sqrt()) / _kaiser_peak(beta)
-
-
-@cache
-def _kaiser_peak(beta: float) -> float:
-    return float(torch.special.i0(torch.tensor(beta, dtype=torch.float64)))
+def _kaiser(place: Tensor, reach: float, beta: float) -> Tensor:
+    """The Kaiser window, up to a factor, for places from -reach to reach."""
+    inner = torch.rsub(place.square(), beta**2, alpha=(beta / reach) ** 2)
+    return torch.special.i0(inner.clamp(min=1e-12).sqrt())

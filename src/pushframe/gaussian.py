@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +33,22 @@ def weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
     return (values * weight).sum((1, 2, 3), keepdim=True) / total
 
 
+@lru_cache(maxsize=8)
+def _canvas_basis(canvas: tuple[int, int], device: torch.device) -> Tensor:
+    """The knots' weights at the frequencies of a canvas' half spectrum, (h, w // 2 + 1, KNOTS)."""
+    with torch.inference_mode(False):  # kept, and maybe trained through later
+        rows = torch.fft.fftfreq(canvas[0], device=device)[:, None]
+        return radial_basis(rows, torch.fft.rfftfreq(canvas[1], device=device))
+
+
+@lru_cache(maxsize=8)
+def folded_basis(lattice: tuple[int, int], scale: int, device: torch.device) -> Tensor:
+    """The knots' weights at the aliases of a lattice's frequencies, (K, a, c, KNOTS)."""
+    with torch.inference_mode(False):
+        like = torch.zeros((), device=device)
+        return radial_basis(*image_frequencies(lattice, scale, like))
+
+
 class GaussianProblem:
     """One linear problem a burst: the forward model, the pixels' precision, the prior.
 
@@ -45,13 +62,10 @@ class GaussianProblem:
         self.flow_px, self.knots = flow_px, knots
         self.canvas = canvas_shape(shape, scale, self.pad)
         self.model = forward_model(flow_px, shape, scale, self.pad)
-        rows = torch.fft.fftfreq(self.canvas[0], device=knots.device)
-        columns = torch.fft.rfftfreq(self.canvas[1], device=knots.device)
-        self.prior = spectrum_at(knots, radial_basis(rows[:, None], columns))
+        self.prior = spectrum_at(knots, _canvas_basis(self.canvas, knots.device))
         self.stiffness = 1 / self.prior
         lattice = (self.canvas[0] // scale, self.canvas[1] // scale)
-        folded = radial_basis(*image_frequencies(lattice, scale, knots))
-        self.folded_prior = spectrum_at(knots, folded)
+        self.folded_prior = spectrum_at(knots, folded_basis(lattice, scale, knots.device))
         # a flow is represented by its nodes, each a frame of its own with a share of the weight
         nodes = flow_px[:, :, None] if flow_px.ndim == 3 else _at_nodes(flow_px)
         self.nodes = nodes.shape[2]
@@ -187,7 +201,7 @@ def node_blocks(problem: GaussianProblem) -> AliasBlocks:
     """The blocks of the local translations at the nodes of a flow, a batch of B * M bursts."""
     lattice = (NODE_LATTICE, NODE_LATTICE)
     nodes = _at_nodes(problem.flow_px).transpose(1, 2).flatten(0, 1)
-    folded = radial_basis(*image_frequencies(lattice, problem.scale, nodes))
+    folded = folded_basis(lattice, problem.scale, nodes.device)
     prior = spectrum_at(problem.knots, folded).repeat_interleave(NODES**2, 0)
     typical = problem.typical_precision().repeat_interleave(NODES**2, 0)
     return AliasBlocks(transfer(nodes, lattice, problem.scale), typical, prior)

@@ -74,7 +74,9 @@ def reconstruct(
             0, again, (good / (noise_var + mismatch[:, None, None, None]))[again]
         )
         problem = problem.reweighted(precision)
-        solved = problem.part(again).solve(data[again], image[again], tolerance=TOLERANCE, error_std=ERROR_STD)
+        solved = problem.part(again).solve(
+            data[again], image[again], tolerance=TOLERANCE, error_std=ERROR_STD
+        )
         image = image.index_copy(0, again, solved)
         unsettled = unsettled & grown
     residual = data - problem.model.forward(image)

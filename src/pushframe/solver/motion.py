@@ -17,9 +17,9 @@ from torch import Tensor
 from ..burst import Burst
 from ..filters import tukey
 from ..forward import per_axis
-from ..gaussian import weighted_mean
+from ..gaussian import folded_basis, weighted_mean
 from ..noise import frame_noise_var
-from ..prior import fit_spectrum, power_law, radial_basis, spectrum_at
+from ..prior import fit_spectrum, power_law, spectrum_at
 from ..spectral import (
     AliasBlocks,
     axis_frequencies,
@@ -128,7 +128,7 @@ class _Search:
         self.count = half_weight(burst.shape[1], flow_px)
         share = self.count / (self.count.sum() * burst.shape[0])
         self.steep = (2 * math.pi * scale) ** 2 * (fy**2 + fx**2) / 2 * share
-        self.basis = radial_basis(fy, fx)
+        self.basis = folded_basis(burst.shape, scale, flow_px.device)
         self.counted_basis = (self.basis * self.count[:, None]).flatten(0, -2)
         place = torch.arange(burst.count, device=flow_px.device)[:, None]
         self.unknown = (place > 0).expand(-1, 3)  # not those of the reference
