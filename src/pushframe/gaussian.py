@@ -125,8 +125,8 @@ class GaussianProblem:
         """The canvas (B, h, w) of least energy for data (B, N, H, W) counted from the level.
 
         start: a canvas to begin from, `periodic_mean` by default. Solved to a relative residual of
-        `tolerance`, or to so many posterior standard deviations, rms over the canvas: an error's
-        energy is its square in those, and the preconditioned residual's is about the same.
+        `tolerance`, or to an error of so many posterior standard deviations, rms over the canvas,
+        as the preconditioner counts them: inside frames it is right, at their borders too small.
         """
         right = self.model.adjoint(self.precision * data)
         if start is None and self.nodes == 1:

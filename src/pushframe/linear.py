@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-WORTH_PUTTING_ASIDE = 0.75  # share still to be solved at which a batch is made smaller
+WORTH_PUTTING_ASIDE = 0.625  # share still to be solved at which a batch is made smaller
 
 
 class System(Protocol):

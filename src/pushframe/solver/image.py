@@ -13,8 +13,8 @@ from ..noise import frame_noise_var, normalised_noise_var
 from .mismatch import unexplained
 
 MAX_REWEIGHTINGS = 3
-ERROR_STD = 0.05  # posterior standard deviations, rms, by which an image may miss its least energy
-TOLERANCE = 2e-4  # of the image itself, where noise is lower than that is worth
+ERROR_STD = 0.05  # posterior standard deviations by which an image may miss its least energy
+TOLERANCE = 2e-4  # of the image, where noise is so low that ERROR_STD is next to nothing
 
 
 class Reconstruction(NamedTuple):
