@@ -19,7 +19,7 @@ from .gaussian import far_from_samples
 from .model import MotionKind, Network, estimate_motion
 from .registration import register
 from .solver import solve
-from .weights import SUFFIX, load_weights, shipped_weights, to_device
+from .weights import SUFFIX, load_weights, read_card, shipped_weights, to_device
 
 MAP_SAMPLES = 16
 
@@ -95,7 +95,12 @@ METHODS = {
         _solved,
     ),
 }
-BEST = "solver"
+DEFAULT_WEIGHTS = "base"
+
+
+def best_method(scale: int) -> str:
+    """The method to use unless told otherwise: the shipped weights if they fit, else `solver`."""
+    return DEFAULT_WEIGHTS if read_card(DEFAULT_WEIGHTS)["scale"] == scale else "solver"
 
 
 def method_names() -> list[str]:
