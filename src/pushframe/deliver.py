@@ -37,7 +37,8 @@ class Order:
     product: .tif for a GeoTIFF with all that lies beside it, .npz for the arrays alone. window:
     the part to work on, low-res px of the reference; bounds: the same on the map, in the CRS of
     the reference; at most one of them. extent: all of the reference frame, or what all frames
-    cover. method: the best for the scale by default. report: whether the HTML page is written beside a GeoTIFF.
+    cover. method: the best for the scale by default. report: whether the HTML page is written
+    beside a GeoTIFF.
     """
 
     burst: Path
