@@ -79,7 +79,7 @@ def disagreement(tiles: list[tuple[Tile, Tensor, Tensor]], scale: int) -> float:
 
 def figures(made: Simulated, scale: int, shared: bool) -> dict[str, float]:
     """Of one scene, with tiles that share its motion or not."""
-    making = Watched(made.burst, scale)
+    making = Watched(made.burst, scale, "solver")
     making.tiles = []
     if not shared:
         making.method = dataclasses.replace(making.method, believes=False)

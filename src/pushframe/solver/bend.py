@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -34,6 +35,12 @@ def smooth_functions(unit: Tensor) -> Tensor:
 
 def smooth_basis(shape: tuple[int, int], like: Tensor) -> Tensor:
     """The same functions of the pixels of a frame, (K, H, W), orthogonal, of rms 1."""
+    return _smooth_basis(shape, like.dtype, like.device)
+
+
+@lru_cache(maxsize=8)
+def _smooth_basis(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    like = torch.zeros((), dtype=dtype, device=device)
     size = torch.tensor(shape, device=like.device)[:, None, None]
     functions = smooth_functions(2 * (pixel_grid(shape, like) + 0.5) / size - 1)
     rows = torch.linalg.qr(functions.flatten(1).double().mT).Q.mT
