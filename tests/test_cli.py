@@ -194,7 +194,7 @@ def test_run_makes_a_product(tmp_path: Path) -> None:
     burst = tmp_path / "b" / "scene_3_0000.npz"
     said = json.loads(run("run", burst, "--out", tmp_path / "sharp.tif", "--json"))
     assert said["size"] == [48, 48]
-    assert said["method"] == "solver"
+    assert said["method"] == "base"
     product = read_product(tmp_path / "sharp.tif")
     made = read_simulated(burst)
     gain = float(made.burst.gain[0])

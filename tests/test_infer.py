@@ -11,6 +11,7 @@ from conftest import sources
 
 from pushframe import Burst, GeoRef, super_resolve
 from pushframe.errors import UsageError
+from pushframe.methods import best_method
 from pushframe.seams import tile_corners
 from pushframe.simulate import PRESETS, simulate_one
 
@@ -29,7 +30,7 @@ def test_the_product_is_in_the_unit_and_place_of_the_reference() -> None:
     assert np.sqrt((error**2).mean()) < 0.03
     assert product.georef.transform[0] == 1.0
     assert product.georef.transform[2] == 500_000.5
-    assert product.provenance["method"] == "solver"
+    assert product.provenance["method"] == product.provenance["weights"] == "base"
     assert product.provenance["notes"] == "Assumed x."
     reference = made.burst.raw_dn()[0].numpy()
     assert abs(np.median(product.mean) / np.median(reference) - 1) < 0.05
@@ -104,3 +105,8 @@ def test_batches_and_unknown_methods_are_refused() -> None:
     with pytest.raises(UsageError, match="did you mean 'solver'"):
         super_resolve(burst, method="solvr")
     assert torch.is_tensor(burst.frames)
+
+
+def test_the_solver_stands_in_where_no_weights_fit() -> None:
+    assert best_method(2) == "base"
+    assert best_method(3) == best_method(4) == "solver"

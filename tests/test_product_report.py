@@ -58,7 +58,7 @@ def test_one_file_and_nothing_from_outside(made: Made) -> None:
 
 def test_values_are_those_of_the_product(made: Made) -> None:
     layers = {layer["name"]: layer for layer in made.page.data["layers"]}
-    assert list(layers) == ["one frame", "upsampled reference", "solver"]
+    assert list(layers) == ["one frame", "upsampled reference", "base"]
     for name, band in (("mean", made.product.mean), ("std", made.product.std)):
         found = unpack(layers["solver"][name])
         np.testing.assert_allclose(found, band, atol=layers["solver"][name]["step"])
@@ -167,10 +167,10 @@ def test_browser_swipes_and_reads_value_and_bar(tab: Tab, made: Made) -> None:
 def test_browser_shows_the_error_bar_and_plays_frames(tab: Tab) -> None:
     before = tab.picture()
     tab.tab.select_option("#right", "method-1-std")
-    assert tab.tab.text_content("#tag-right") == "error bar · solver"
+    assert tab.tab.text_content("#tag-right") == "error bar · base"
     assert tab.picture() != before
     assert tab.tab.locator("#left option").all_text_contents() == [
-        "one frame", "upsampled reference", "solver", "error bar · solver",
+        "one frame", "upsampled reference", "base", "error bar · base",
     ]  # fmt: skip
     tab.tab.locator(".frame").nth(2).click()
     assert "3 of 6" in tab.tab.text_content("#frame-facts")
