@@ -23,12 +23,11 @@ from solver import commit
 
 from pushframe.align import align
 from pushframe.baselines import bicubic
-from pushframe.infer import super_resolve
+from pushframe.infer import Reconstruction
 from pushframe.io import open_burst, read_image, write_product
 from pushframe.io.atomic import atomic_path
 from pushframe.io.datasets import is_probav
 from pushframe.io.raster import open_layers
-from pushframe.noise_law import with_noise_law
 
 SCALE = 3
 BORDER_HPX = 3
@@ -80,12 +79,14 @@ def score_scene(scene: Path, methods: list[str], keep: Path | None) -> dict[str,
     row: dict[str, Any] = {"scene": name, "looked_at": name in LOOKED_AT, "clear": clear.mean()}
     row["bicubic_mean"] = cpsnr(bicubic_mean(scene), truth, clear)[0]
     aligned = align(open_burst(scene))
-    burst = with_noise_law(aligned.source.read(), SCALE)
-    row |= {"frames": len(aligned.table), "used": burst.count, "reference": burst.names[0]}
-    row |= {"noise_a": float(burst.noise.a), "noise_b": float(burst.noise.b)}
+    source = aligned.source
+    row |= {"frames": len(aligned.table), "used": source.count, "reference": source.names[0]}
     for method in methods:
         begin = time.perf_counter()
-        product = super_resolve(burst, SCALE, method)
+        making = Reconstruction(source, SCALE, method)
+        product = making.product()
+        if making.facts.noise is not None:
+            row |= {"noise_a": float(making.facts.noise.a), "noise_b": float(making.facts.noise.b)}
         row[f"{method}_s"] = round(time.perf_counter() - begin, 2)
         row[method], row[f"{method}_scored"] = cpsnr(product.mean, truth, clear)
         if keep is not None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from .baselines import weighted_splat
 from .burst import Burst, GeoRef, Product
 from .checks import check_scale, require
+from .days import MIN_FRAMES, reconciled, with_law_across_days
 from .errors import UsageError
 from .geometry import upscale_georef
 from .methods import BEST, METHODS, Estimate, find_methods
@@ -201,10 +202,13 @@ def count_samples(burst: Burst, estimate: Estimate, scale: int) -> Tensor:
 
 
 def tiled_batch(source: Source, tiles: list[tuple[slice, slice]], facts: Burst) -> Burst:
-    """Windows of one size as a batch, with the levels and the noise law of `facts`."""
+    """Windows of one size as a batch, with the levels and the noise law of `facts`.
+
+    Frames of different days are reconciled, tile by tile.
+    """
     parts = [source.tile(*tile) for tile in tiles]
     count = len(tiles)
-    return Burst(
+    batch = Burst(
         frames=torch.cat([part.frames for part in parts]),
         exposure=facts.exposure.expand(count, -1),
         white_level=facts.white_level.expand(count),
@@ -213,6 +217,7 @@ def tiled_batch(source: Source, tiles: list[tuple[slice, slice]], facts: Burst) 
         black_level=facts.black_level.expand(count),
         names=facts.names,
     )
+    return reconciled(batch).burst if facts.days and facts.noise is not None else batch
 
 
 def facts_of(source: Source, scale: int, noise: bool) -> Burst:
@@ -227,6 +232,8 @@ def facts_of(source: Source, scale: int, noise: bool) -> Burst:
         for start, size in zip(starts, source.shape, strict=True)
     )
     middle = source.tile(rows, columns)
+    if noise and middle.days and middle.count >= MIN_FRAMES:
+        return with_law_across_days(middle)
     if not noise or middle.noise is not None:
         return middle
     share = middle.valid[0].float().mean((-1, -2))

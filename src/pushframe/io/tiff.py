@@ -14,7 +14,7 @@ from ..checks import frame_label, require
 from ..errors import BurstError
 from ..geometry import upscale_georef
 from .atomic import atomic_folder, atomic_path
-from .contents import SCALARS, exposures, number, numbers
+from .contents import SCALARS, exposures, flag, number, numbers
 from .exposure import stated_exposure
 from .georef import crs_name, pixel_size, same_crs, same_pixel
 from .guard import naming
@@ -51,6 +51,7 @@ def open_tiff(path: Path) -> Opened:
             scalars={key: number(key, table[key]) for key in SCALARS if key in table},
             masks=_masks(side, frames) if "valid" in table else (),
             reference=_reference(table.get("reference", 0), names),
+            days=flag("days", table.get("days", False)),
             said=(*strings("notes", table.get("notes", [])), *said),
         )
         return Opened(source, lambda: _verified(side))
