@@ -216,6 +216,7 @@ def tiled_batch(source: Source, tiles: list[tuple[slice, slice]], facts: Burst) 
         valid=torch.cat([part.valid for part in parts]),
         black_level=facts.black_level.expand(count),
         names=facts.names,
+        days=facts.days,
     )
     return reconciled(batch).burst if facts.days and facts.noise is not None else batch
 

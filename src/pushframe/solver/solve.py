@@ -161,8 +161,13 @@ def _pieces(burst: Burst, scale: int, flow_px: Tensor | None) -> list[_Piece]:
 
 
 def _solved(task: _Task) -> list[_Piece]:
-    """Translations in Fourier space; from there, in space, what is masked and what bends."""
+    """Translations in Fourier space; from there, in space, what is masked and what bends.
+
+    Not where frames are of different days: what the days left looks like bends and like detail.
+    """
     shifted = _in_fourier_space(task)
+    if task.burst.days:
+        return [shifted]
     basis = smooth_basis(task.burst.shape, task.start_px)
     pieces = _replaced(shifted, task, task.much_masked(), basis[:1])
     if not task.moving:
