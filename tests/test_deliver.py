@@ -336,7 +336,8 @@ def test_extensions_read_what_was_written() -> None:
     projection = ProjectionExtension.ext(item)
     assert projection.code == "EPSG:32631"
     assert projection.transform[:6] == list(UTM)
-    assert projection.shape == [120, 96]
+    assert projection.shape == [120, 96]  # y, x
+    assert rasterio.crs.CRS.from_wkt(projection.wkt2).to_epsg() == 32631
     bands = RasterExtension.ext(item.assets["product"]).bands
     assert [band.unit for band in bands] == ["DN", "DN", "1"]
     assert bands[1].statistics.mean == 2.0
