@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 import pushframe as pf
-from pushframe.methods import BEST
+from pushframe.methods import best_method
 from pushframe.scenes import procedural_scene
 from pushframe.simulate import preset, simulate_one, with_options
 
@@ -114,7 +114,9 @@ def main() -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     shown = compute()
     draw(shown, path)
-    print(f"{path}: {BEST} {shown.rms_dn(shown.best):.1f} DN, bicubic", end=" ")
+    print(
+        f"{path}: {best_method(SETTING.scale)} {shown.rms_dn(shown.best):.1f} DN, bicubic", end=" "
+    )
     print(f"{shown.rms_dn(shown.bicubic):.1f} DN rms; white is {SETTING.white_level:g} DN")
 
 

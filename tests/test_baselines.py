@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,12 +12,12 @@ from conftest import sources
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pushframe import NoiseLaw
+from pushframe import NoiseLaw, gaussian
 from pushframe.baselines import _prior, bicubic, map_estimate, shift_and_add
 from pushframe.burst import Simulated
 from pushframe.errors import UsageError
 from pushframe.forward import canvas_shape, forward_model
-from pushframe.gaussian import GaussianProblem
+from pushframe.gaussian import GaussianProblem, weighted_mean
 from pushframe.linear import conjugate_gradients
 from pushframe.noise import frame_noise_var
 from pushframe.ops import splat
@@ -214,14 +215,62 @@ def test_negative_sample_count_is_refused(paper_batch: Simulated) -> None:
         map_estimate(paper_batch.burst, paper_batch.flow_px, 2, samples=-1)
 
 
+class Dense(NamedTuple):
+    """Matrices without a preconditioner, as `linear.System`."""
+
+    matrix: torch.Tensor
+
+    def normal(self, image: torch.Tensor) -> torch.Tensor:
+        return self.matrix @ image
+
+    def precondition(self, image: torch.Tensor) -> torch.Tensor:
+        return image
+
+    def part(self, index: torch.Tensor) -> Dense:
+        return Dense(self.matrix[index])
+
+
 def test_conjugate_gradients_against_a_direct_solve() -> None:
     generator = torch.Generator().manual_seed(0)
     root = torch.randn(3, 12, 12, dtype=torch.float64, generator=generator)
     matrix = root @ root.mT + 0.5 * torch.eye(12, dtype=torch.float64)
     right = torch.randn(3, 12, 1, dtype=torch.float64, generator=generator)
     right[1] = 0  # an entry that is solved at once must stay zero and finite
-    x = conjugate_gradients(lambda v: matrix @ v, right, lambda v: v, tolerance=1e-12)
+    x = conjugate_gradients(Dense(matrix), right, tolerance=1e-12)
     torch.testing.assert_close(x, torch.linalg.solve(matrix, right), atol=1e-8, rtol=0)
+    rough = conjugate_gradients(Dense(matrix), right, tolerance=1e-12, enough=0.1)
+    residual = (right - matrix @ rough).square().sum((1, 2))
+    assert bool((residual <= 0.1).all())
+    assert float(residual.max()) > 1e-6  # enough is enough
+
+
+def test_the_solver_of_images_starts_near_and_works_on_parts(paper_batch: Simulated) -> None:
+    burst = paper_batch.burst
+    noise_var = frame_noise_var(burst)
+    precision = burst.valid / noise_var
+    problem = GaussianProblem(paper_batch.flow_px, precision, _prior(burst, noise_var), 2)
+    data = burst.frames - weighted_mean(burst.frames, precision)
+    solved = problem.solve(data, tolerance=1e-5)
+
+    def far(image: torch.Tensor) -> float:
+        error = image - solved  # its energy, in posterior standard deviations
+        return float((error * problem.normal(error)).mean().sqrt())
+
+    def abrupt(place: torch.Tensor, size: int, taper: float) -> torch.Tensor:
+        return ((place >= taper * size) & (place < size - taper * size)).to(data)
+
+    start = far(problem.periodic_mean(data))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gaussian, "tukey", abrupt)
+        assert start < 0.9 * far(problem.periodic_mean(data))  # twin: frames that just end
+    rough = problem.solve(data, tolerance=0, error_std=0.05)
+    left = problem.model.adjoint(precision * data) - problem.normal(rough)
+    left_std = (left * problem.precondition(left)).mean((1, 2)).sqrt()
+    assert 0.01 < float(left_std.max()) < 0.06
+    assert far(rough) < 0.1 * start
+    chosen = torch.tensor([len(data) - 1])
+    alone = problem.part(chosen).solve(data[chosen], tolerance=1e-5)
+    torch.testing.assert_close(alone, solved[chosen], atol=2e-5, rtol=0)
 
 
 def test_noise_law_matters_to_the_weights(paper_batch: Simulated) -> None:

@@ -72,7 +72,8 @@ def test_every_kind_of_burst_is_drawn() -> None:
         drifting=0.3,
         saturated=0.3,
     )
-    settings = [draw_setting(draws(k)[0], mix, (3, 20), 16, 2) for k in range(300)]
+    data = DataConfig(frames=(3, 20), size=16, mixture=mix)
+    settings = [draw_setting(draws(k)[0], data, 2) for k in range(300)]
     assert {s.frames for s in settings} == set(range(3, 21))
     kinds = [(s.noise_a > 0, s.oversampling) for s in settings]
     for kind in ((False, 1), (True, 1), (False, 2)):
@@ -85,8 +86,31 @@ def test_every_kind_of_burst_is_drawn() -> None:
     assert 0.005 < np.mean([s.exposure_error for s in settings]) < 0.015
     assert 50 < sum(s.motion == "drift" for s in settings) < 130
     assert 50 < sum(s.saturate for s in settings) < 130
-    plain = draw_setting(draws(0)[0], Mixture(), (15, 15), 64, 2)
+    plain = draw_setting(draws(0)[0], DataConfig(frames=(15, 15)), 2)
     assert plain == PRESETS["paper"]
+
+
+def test_few_frames_are_drawn_more_often_where_told() -> None:
+    host = draws(0)[0]
+    counts = [DataConfig(frames=(3, 20), few_frames=True).draw_count(host) for _ in range(4000)]
+    assert (min(counts), max(counts)) == (3, 20)
+    share = np.mean(np.array(counts) <= 7)
+    assert share == pytest.approx(np.log(8 / 3) / np.log(21 / 3), abs=0.03)
+    even = [DataConfig(frames=(3, 20)).draw_count(host) for _ in range(4000)]
+    assert np.mean(np.array(even) <= 7) == pytest.approx(5 / 18, abs=0.03)
+
+
+def test_the_longest_exposure_may_be_the_reference() -> None:
+    settings = [
+        draw_setting(draws(k)[0], DataConfig(mixture=mix), 2)
+        for k in range(200)
+        for mix in [Mixture(longest_first=0.5, saturated=0.5)]
+    ]
+    shares = [
+        np.mean([s.longest_first for s in settings if s.saturate is kind]) for kind in (False, True)
+    ]
+    assert 0.3 < shares[0] < 0.7
+    assert shares[1] == 0  # it would be white all over
 
 
 def test_holes_are_drawn_in_their_share(scenes) -> None:

@@ -44,6 +44,35 @@ def test_gradients_in_image_and_flow(kind: str) -> None:
     )
 
 
+def test_square_frames_are_not_special() -> None:
+    flow = flows("translation", 2)
+    square = forward_model(flow, (6, 6), 2, pad=4)
+    wide, tall = (forward_model(flow, shape, 2, pad=4) for shape in ((6, 8), (8, 6)))
+    assert torch.equal(square.rows, wide.rows)
+    assert torch.equal(square.columns, tall.columns)
+    assert not torch.equal(square.rows, square.columns)  # twin
+    assert torch.equal(square.inside, wide.inside[..., :6] & tall.inside[..., :6, :])
+
+
+def test_several_images_at_once() -> None:
+    model = forward_model(flows("translation", 2), SHAPE, 2, pad=4)
+    images = torch.randn(2, 3, *canvas_shape(SHAPE, 2, 4), dtype=torch.float64)
+    each = torch.stack([model.forward(image) for image in images.unbind(1)], 2)
+    torch.testing.assert_close(model.forward_each(images), each)
+
+
+@pytest.mark.parametrize("kind", ["translation", "field"])
+def test_a_part_of_a_batch_is_the_model_of_that_part(kind: str) -> None:
+    flow, index = flows(kind, 2), torch.tensor([1])
+    part = forward_model(flow, SHAPE, 2, pad=4).part(index)
+    alone = forward_model(flow[index], SHAPE, 2, pad=4)
+    image = torch.randn(1, *canvas_shape(SHAPE, 2, 4), dtype=torch.float64)
+    frames = torch.randn(1, 3, *SHAPE, dtype=torch.float64)
+    torch.testing.assert_close(part.forward(image), alone.forward(image))
+    torch.testing.assert_close(part.adjoint(frames), alone.adjoint(frames))
+    assert torch.equal(part.inside, alone.inside)
+
+
 def test_a_gradient_at_rest_is_finite() -> None:
     flow = torch.zeros(1, 1, 2, requires_grad=True)
     image = torch.randn(1, *canvas_shape(SHAPE, 2, 2))

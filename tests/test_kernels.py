@@ -12,6 +12,14 @@ from pushframe.spectral import AliasBlocks, half_weight, transfer
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
+@pytest.mark.parametrize("count", [1, 2, 5, 8, 15])
+def test_the_median_by_sorting_is_the_median(count: int) -> None:
+    values = torch.randn(2, count, 7, 9).round(decimals=1)  # with ties
+    values[torch.rand_like(values) < 0.3] = torch.nan
+    expected = values.nanmedian(1, keepdim=True).values
+    torch.testing.assert_close(median_over_frames(values), expected, equal_nan=True)
+
+
 def test_the_median_leaves_nan_out() -> None:
     values = torch.tensor([3.0, torch.nan, 1.0, 2.0, 5.0])[None, :, None, None]
     assert float(median_over_frames(values)) == 2  # the lower of the two in the middle

@@ -6,10 +6,11 @@ import dataclasses
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from pushframe import Burst, NoiseLaw
+from pushframe import Burst, NoiseLaw, filters
 from pushframe.errors import BurstError
-from pushframe.filters import gaussian_blur
+from pushframe.filters import gaussian_blur, highest_near
 from pushframe.noise import frame_noise_var, normalised_noise_var
 
 LAW = NoiseLaw(torch.tensor([0.1187]), torch.tensor([12.05]))
@@ -73,6 +74,34 @@ def test_blur_keeps_flat_images_and_has_the_stated_width() -> None:
     profile = gaussian_blur(point, 1.4)[0, 0].sum(0)
     offset = torch.arange(41, dtype=torch.float64) - 20
     assert float((profile * offset**2).sum()) == pytest.approx(1.4**2, rel=1e-3)
+
+
+@pytest.mark.parametrize("sigma_px", [1.0, 4.0])
+def test_blur_by_products_and_by_convolution_are_one(
+    sigma_px: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = torch.randn(2, 3, 19, 26, dtype=torch.float64)
+    by_products = gaussian_blur(image, sigma_px)
+    monkeypatch.setattr(filters, "LARGEST_MATRIX", 0)
+    torch.testing.assert_close(by_products, gaussian_blur(image, sigma_px))
+    assert float((gaussian_blur(image.mT, sigma_px) - by_products.mT).abs().max()) < 1e-12
+    assert float((gaussian_blur(image, 1.1 * sigma_px) - by_products).abs().max()) > 1e-3  # twin
+
+
+def test_blurs_made_under_inference_can_be_trained_through() -> None:
+    with torch.inference_mode():
+        gaussian_blur(torch.zeros(1, 1, 21, 23), 1.25)
+    image = torch.zeros(1, 1, 21, 23, requires_grad=True)
+    gaussian_blur(image, 1.25).sum().backward()
+    assert bool(torch.isfinite(image.grad).all())
+
+
+@pytest.mark.parametrize("radius", [1, 4])
+def test_highest_near_is_the_maximum_over_a_square(radius: int) -> None:
+    image = torch.randn(2, 3, 12, 17)
+    over_square = F.max_pool2d(image, 2 * radius + 1, stride=1, padding=radius)
+    assert torch.equal(highest_near(image, radius), over_square)
+    assert not torch.equal(highest_near(image, radius + 1), over_square)  # twin
 
 
 def test_burst_needs_no_law_to_exist() -> None:

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from pushframe.burst import Burst
 from pushframe.model import Motion, OnSolver, OnSolverConfig
-from pushframe.model.on_solver import Gate, evidence
+from pushframe.model.on_solver import FINER, Gate, evidence
 from pushframe.simulate import PRESETS, simulate, with_options
+from pushframe.solver import solve
 from pushframe.weights import load_weights
 
 SETTING = with_options(PRESETS["paper"], size=24, frames=5)
@@ -42,6 +43,33 @@ def test_it_begins_with_the_solvers_answer(made) -> None:
     apart = (posterior.mean - given.mean).abs() / given.var.sqrt()
     assert float(apart.detach().median()) < 0.5
     assert float((posterior.var / given.var).log().abs().detach().max()) < 0.5
+
+
+@pytest.mark.parametrize("frames", [3, 5, 12])
+def test_what_is_handed_over_is_the_solvers_own_image(frames: int) -> None:
+    """A prior fitted anew, from known motion, is the prior that the motion was found with."""
+    setting = with_options(PRESETS["paper"], size=32, frames=frames)
+    burst = simulate(sources(setting, 4), setting, torch.Generator().manual_seed(1)).burst
+    solved = solve(burst, 2)
+    given = evidence(
+        dataclasses.replace(burst, valid=solved.used), Motion(solved.flow_px, solved.gain), 2
+    )
+    apart = (given.mean - solved.posterior.mean) / solved.posterior.var.sqrt()
+    assert float(apart[:, 8:-8, 8:-8].square().mean((1, 2)).max()) < 0.05
+
+
+def test_residuals_between_the_pixels_are_told_apart(made) -> None:
+    """A sample half a high-res px from the grid appears in the maps of that place alone."""
+    burst, _, _ = made
+    one = burst.select([0])
+    weights = []
+    for half in (0.0, 0.25):  # low-res px: on the grid, and half a high-res px to the right
+        flow_px = torch.tensor([[[0.0, half]]]).expand(2, 1, 2)
+        maps = evidence(one, Motion(flow_px, torch.ones(2, 1)), 2).maps
+        weights.append(maps[:, -(FINER**2) :].amax((0, 2, 3)).tolist())
+    assert int(torch.tensor(weights[0]).argmax()) == 0
+    assert int(torch.tensor(weights[1]).argmax()) == 1
+    assert weights[0][1:] == pytest.approx([weights[0][1]] * 3)  # nothing else was seen
 
 
 def test_frames_count_in_any_order_and_number(made) -> None:

@@ -71,6 +71,18 @@ def test_affine_noise_grows_with_the_signal() -> None:
         assert float(z[part].std()) == pytest.approx(1, abs=0.05)
 
 
+def test_the_longest_exposure_first() -> None:
+    plain = with_options(PAPER, size=16, frames=12)
+    made = [
+        simulate(sources(plain, 4), with_options(plain, longest_first=first), generator()).burst
+        for first in (False, True)
+    ]
+    usual, sorted_ = (burst.exposure for burst in made)
+    assert not torch.equal(usual[:, 0], usual.amax(1))
+    assert torch.equal(sorted_[:, 0], sorted_.amax(1))
+    torch.testing.assert_close(usual.sort(1).values, sorted_.sort(1).values)  # the same otherwise
+
+
 def test_exposure_error_is_in_the_pixels_not_in_the_statement() -> None:
     setting = dataclasses.replace(
         PAPER, size=32, frames=40, exposure_error=0.05, noise_std_dn=(0.01, 0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -23,12 +24,12 @@ from pushframe.data import Batch, ImageStream
 from pushframe.errors import FileError, TrainingError, UsageError
 from pushframe.io import write_burst
 from pushframe.loss import supervised_nll
-from pushframe.model import HdrDsp, Motion
+from pushframe.model import HdrDsp, Motion, OnSolver
 from pushframe.simulate import PRESETS, simulate_one, with_options
 from pushframe.train import checkpoint, train
 from pushframe.train.checkpoint import NAME, read_state
-from pushframe.train.config import ScheduleConfig
-from pushframe.train.step import reference_loss, without_lost
+from pushframe.train.config import ScheduleConfig, TrainConfig, load_train_config
+from pushframe.train.step import Desk, reference_loss, without_lost
 from pushframe.train.team import Team
 from pushframe.weights import load_weights
 
@@ -94,6 +95,92 @@ def test_parts_of_a_run_are_the_run(images: Path, tmp_path: Path) -> None:
         steps.append(state.progress.step)
     assert steps == list(range(1, 9))
     assert same(whole, parts)
+
+
+POOLED = {
+    "network": "on_solver",
+    "model__proposal_blocks": 1,
+    "model__verdict_blocks": 1,
+    "motion": "true",
+    "data__batch": 4,
+    "data__parts": 2,
+    "data__pool": 2,
+    "data__uses": 2,
+    "schedule__optimiser": "muon",
+    "model__features": 16,
+}
+
+
+def pooled(images: Path, **changes: object) -> TrainConfig:
+    """The tiniest run of our network, from pools of two batches, each used twice."""
+    overrides = [
+        line for line in settings(images, **(POOLED | changes)) if "coder_blocks" not in line
+    ]
+    return load_train_config(None, overrides)
+
+
+def test_a_pooled_run_resumes_bit_for_bit(images: Path, tmp_path: Path) -> None:
+    """Stopped in the middle of a pool, and of its second use; momenta and all."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(pooled(images), whole)
+    step = train(pooled(images), parts, stop_after_minutes=0).progress.step
+    while step < 8:
+        step = train(pooled(images), parts, resume=True, stop_after_minutes=0).progress.step
+    assert same(whole, parts)
+
+
+class CountedStream:
+    """Batches whose bursts carry their number in the exposure of their second frame."""
+
+    def __init__(self, stream: ImageStream) -> None:
+        self.stream, self.made = stream, 0
+
+    def batch(self, step: int, shard: int) -> Batch:
+        batch = self.stream.batch(step, shard)
+        exposure = batch.burst.exposure.clone()
+        exposure[:, 0] = torch.arange(len(exposure)) + self.made + 1.0
+        self.made += len(exposure)
+        return batch._replace(burst=dataclasses.replace(batch.burst, exposure=exposure))
+
+
+def test_each_burst_of_a_pool_is_used_as_often_in_steps_that_mix_batches(
+    images: Path, monkeypatch
+) -> None:
+    chosen = pooled(images, data__uses=3, data__frames=[3, 6])
+    stream = CountedStream(
+        ImageStream([np.load(p) for p in sorted(images.iterdir())], chosen.data, 2, 0, "cpu")
+    )
+    seen: list[list[int]] = []
+
+    def noted(_network, ready, _loss) -> Tensor:
+        seen.append([int(x) for x in ready.target.exposure[:, 0]])
+        return torch.zeros(())
+
+    monkeypatch.setattr("pushframe.train.step.loss_of", noted)
+    desk = Desk(OnSolver(chosen.model), stream, chosen)
+    for step in range(24):
+        desk.loss(step, 0)
+    assert stream.made == 16
+    for number, steps in enumerate((seen[:12], seen[12:])):
+        own = list(range(8 * number + 1, 8 * number + 9))
+        for use in range(3):
+            once = steps[4 * use : 4 * use + 4]
+            assert sorted(burst for step in once for burst in step) == own
+        assert steps[:4] != steps[4:8]  # in another order
+        halves = [{(burst - 1) // 4 for burst in step} for step in steps]
+        assert any(len(batches) == 2 for batches in halves)
+
+
+def test_frames_themselves_cannot_be_pooled_in_different_numbers(
+    images: Path, tmp_path: Path
+) -> None:
+    mixed = config(images, data__pool=4, data__frames=[3, 9])
+    with pytest.raises(
+        UsageError, match=r"as many frames.*got \d to \d frames: use data\.pool = 1"
+    ):
+        train(mixed, tmp_path / "mixed")
+    alike = config(images, data__pool=2, data__frames=[3, 3], schedule__steps=2)
+    assert train(alike, tmp_path / "alike").progress.step == 2
 
 
 def test_the_loss_curve_is_the_golden_one(tmp_path: Path) -> None:

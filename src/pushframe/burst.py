@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -241,11 +241,14 @@ class Burst:
 
 
 def stack(bursts: Sequence[Burst]) -> Burst:
-    """Bursts of one size and frame count as one batch; georeference, names, notes of the first."""
-    shapes = {tuple(burst.frames.shape) for burst in bursts}
+    """Bursts, or batches of them, of one size and frame count as one batch.
+
+    Georeference, names and notes are those of the first.
+    """
+    shapes = {tuple(burst.frames.shape[-3:]) for burst in bursts}
     require(
-        len(shapes) == 1 and len(next(iter(shapes))) == 3,
-        "single bursts of one shape",
+        len(shapes) == 1,
+        "bursts of one shape",
         sorted(shapes),
         "batch only bursts of the same frame count and size",
         UsageError,
@@ -259,18 +262,18 @@ def stack(bursts: Sequence[Burst]) -> Burst:
         "batch them apart",
         UsageError,
     )
+    single = [burst.frames.ndim == 3 for burst in bursts]
+
+    def all_of(parts: Iterable[Tensor]) -> Tensor:
+        return torch.cat([x[None] if one else x for x, one in zip(parts, single, strict=True)])
+
     return Burst(
-        frames=torch.stack([burst.frames for burst in bursts]),
-        exposure=torch.stack([burst.exposure for burst in bursts]),
-        white_level=torch.stack([burst.white_level for burst in bursts]),
-        black_level=torch.stack([burst.black_level for burst in bursts]),
-        noise=NoiseLaw(
-            torch.stack([law.a for law in known]),
-            torch.stack([law.b for law in known]),
-        )
-        if known
-        else None,
-        valid=torch.stack([burst.valid for burst in bursts]),
+        frames=all_of(burst.frames for burst in bursts),
+        exposure=all_of(burst.exposure for burst in bursts),
+        white_level=all_of(burst.white_level for burst in bursts),
+        black_level=all_of(burst.black_level for burst in bursts),
+        noise=NoiseLaw(all_of(x.a for x in known), all_of(x.b for x in known)) if known else None,
+        valid=all_of(burst.valid for burst in bursts),
         georef=bursts[0].georef,
         names=bursts[0].names,
         notes=bursts[0].notes,

@@ -23,7 +23,7 @@ from .io.source import BurstSource
 from .io.stac import Companions, stac_item
 from .io.stream import ProductSink
 from .io.style import std_style
-from .methods import BEST
+from .methods import best_method
 from .report import VALUED, Report, shown_part, write_report
 from .version import __version__
 
@@ -37,18 +37,23 @@ class Order:
     product: .tif for a GeoTIFF with all that lies beside it, .npz for the arrays alone. window:
     the part to work on, low-res px of the reference; bounds: the same on the map, in the CRS of
     the reference; at most one of them. extent: all of the reference frame, or what all frames
-    cover. report: whether the HTML page is written beside a GeoTIFF.
+    cover. method: the best for the scale by default. report: whether the HTML page is written
+    beside a GeoTIFF.
     """
 
     burst: Path
     product: Path
     scale: int = 2
-    method: str = BEST
+    method: str = ""
     device: str = "cpu"
     window: Window | None = None
     bounds: Bounds | None = None
     extent: Literal["reference", "common"] = "reference"
     report: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.method:
+            object.__setattr__(self, "method", best_method(self.scale))
 
     @property
     def fingerprint(self) -> str:

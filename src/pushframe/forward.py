@@ -7,7 +7,8 @@ beyond the reference's field on every side; beyond the canvas its edge values ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Protocol
 
@@ -37,6 +38,10 @@ class ForwardModel(Protocol):
         """Frames to image: <forward(u), v> = <u, adjoint(v)>."""
         ...
 
+    def part(self, index: Tensor) -> ForwardModel:
+        """That of some entries of the batch."""
+        ...
+
 
 def forward_model(flow_px: Tensor, shape: tuple[int, int], scale: int, pad: int) -> ForwardModel:
     """The operator that samples a canvas at `scale * (x + flow) + pad`.
@@ -53,15 +58,33 @@ def canvas_shape(shape: tuple[int, int], scale: int, pad: int) -> tuple[int, int
     return scale * shape[0] + 2 * pad, scale * shape[1] + 2 * pad
 
 
+def per_axis(
+    work: Callable[..., Tensor], shape: tuple[int, int], *values: Sequence[Tensor] | Tensor
+) -> Sequence[Tensor] | Tensor:
+    """`work(size, *values)` along rows and columns; of a square both at once, as (2, ...).
+
+    values: two tensors each, or one of (2, ...).
+    """
+    if shape[0] == shape[1] and all(isinstance(value, Tensor) for value in values):
+        return work(shape[0], *values)
+    return [work(size, *(value[k] for value in values)) for k, size in enumerate(shape)]
+
+
 def sinc_taps(fraction: Tensor) -> Tensor:
     """The 24 weights that read a band-limited signal `fraction` of a pixel after tap 11.
 
     fraction: (...,) in [0, 1). Returns (..., 24), for the pixels -11 to 12, summing to one.
     """
-    tap = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=fraction.device)
-    distance = fraction[..., None] - tap.to(fraction)
-    taps = torch.sinc(distance) * _kaiser(distance / HALF_WIDTH, KAISER_BETA)
+    distance = fraction[..., None] - _tap_places(fraction.device)
+    taps = torch.sinc(distance) * _kaiser(distance, HALF_WIDTH, KAISER_BETA)
     return taps / taps.sum(-1, keepdim=True)
+
+
+@cache
+def _tap_places(device: torch.device) -> Tensor:
+    """The pixels that the taps weigh, -11 to 12."""
+    with torch.inference_mode(False):
+        return torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=device)
 
 
 def split_position(offset: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,38 +97,51 @@ class Translations:
     """One shift a frame: two banded matrices, rows and columns, stored dense."""
 
     def __init__(self, flow_px: Tensor, shape: tuple[int, int], scale: int, pad: int) -> None:
-        whole, fraction = split_position(scale * flow_px)
+        whole, fraction = split_position(scale * flow_px.movedim(-1, 0))
         taps = sinc_taps(fraction)
-        size = canvas_shape(shape, scale, pad)
-        axes = [
-            self._axis(whole[..., k], taps[..., k, :], shape[k], size[k], scale, pad)
-            for k in (0, 1)
-        ]
-        (self.rows, inside_y), (self.columns, inside_x) = axes
-        self.inside = inside_y[..., :, None] & inside_x[..., None, :]
 
-    @staticmethod
-    def _axis(
-        whole: Tensor, taps: Tensor, length: int, canvas: int, scale: int, pad: int
-    ) -> tuple[Tensor, Tensor]:
-        """The (B, N, length, canvas) matrix of one axis, and which samples are on the canvas."""
-        # s*x is whole, so positions are exact however far the pixel is from the origin
-        centre = torch.arange(length, device=whole.device) * scale + pad + whole[..., None]
-        tap = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=whole.device)
-        index = (centre[..., None] + tap).clamp(0, canvas - 1)
-        weight = taps[..., None, :].expand(*index.shape)
-        matrix = taps.new_zeros(*whole.shape, length, canvas).scatter_add(-1, index, weight)
-        return matrix, (centre >= 0) & (centre <= canvas - 1)
+        def centre(length: int, whole: Tensor) -> Tensor:
+            # s*x is whole, so positions are exact however far the pixel is from the origin
+            return torch.arange(length, device=whole.device) * scale + pad + whole[..., None]
+
+        def inside(length: int, centre: Tensor) -> Tensor:
+            return centre == centre.clamp(0, scale * length + 2 * pad - 1)
+
+        def matrix(length: int, centre: Tensor, taps: Tensor) -> Tensor:
+            canvas = scale * length + 2 * pad
+            index = (centre[..., None] + _tap_places(centre.device)).clamp(0, canvas - 1)
+            weight = taps[..., None, :].expand(*index.shape)
+            return taps.new_zeros(*centre.shape, canvas).scatter_add_(-1, index, weight)
+
+        centres = per_axis(centre, shape, whole)
+        down, right = per_axis(inside, shape, centres)
+        self.inside = down[..., :, None] & right[..., None, :]
+        rows, columns = per_axis(matrix, shape, centres, taps)
+        self.rows: Tensor = rows  # (B, N, H, h)
+        self.columns: Tensor = columns  # (B, N, W, w)
 
     def forward(self, image: Tensor) -> Tensor:
         # one product for all frames' rows, then a small one a frame
         left = self.rows.flatten(1, 2) @ image
         return left.unflatten(1, self.rows.shape[1:3]) @ self.columns.mT
 
+    def forward_each(self, images: Tensor) -> Tensor:
+        """The same for several images (B, C, h, w) at once, (B, N, C, H, W)."""
+        side_by_side = images.transpose(1, 2).flatten(2)
+        left = (self.rows.flatten(1, 2) @ side_by_side).unflatten(2, images.shape[1::2])
+        right = left.flatten(1, 2).unflatten(1, (self.rows.shape[1], -1)) @ self.columns.mT
+        return right.unflatten(2, (-1, images.shape[1])).transpose(2, 3)
+
     def adjoint(self, frames: Tensor) -> Tensor:
         # summing over frames inside the product saves a (B, N, h, w) intermediate
         left = (frames @ self.columns).flatten(1, 2)
         return self.rows.flatten(1, 2).mT @ left
+
+    def part(self, index: Tensor) -> Translations:
+        other = copy.copy(self)
+        other.rows, other.columns = self.rows[index], self.columns[index]
+        other.inside = self.inside[index]
+        return other
 
 
 class Flows:
@@ -127,16 +163,15 @@ class Flows:
         # the fine image begins FINE_TAPS / 2 of its pixels before the canvas
         first = (2 * centre + half).clamp(min=0).minimum(2 * limit - 1) + 1
         self.shape = tuple(2 * length + FINE_TAPS for length in size)
-        batch = torch.arange(len(first), device=first.device)[:, None] * self.shape[0]
-        self.row = first[:, :, 0].flatten(1) + batch  # (B, N*H*W), of all batches' fine images
-        self.column = first[:, :, 1].flatten(1)
+        self.row, self.column = first.transpose(1, 2).flatten(2).unbind(1)  # (B, N*H*W)
         weight = _fine_taps(fraction, (first - 1) % 2)
         self.weight_y, self.weight_x = weight.flatten(3, 4).transpose(1, 2).flatten(2, 3).unbind(1)
 
     def _rows(self) -> Iterator[tuple[Tensor, Tensor]]:
         """For each of the 6 rows of taps: flat index of its first and weights (B*N*H*W[, 6])."""
+        batch = torch.arange(len(self.row), device=self.row.device)[:, None] * self.shape[0]
         for j in range(FINE_TAPS):
-            index = (self.row + j) * self.shape[1] + self.column
+            index = (self.row + batch + j) * self.shape[1] + self.column
             yield index.flatten(), (self.weight_y[..., j, None] * self.weight_x).flatten(0, 1)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -153,19 +188,29 @@ class Flows:
             fine = fine.scatter_add(0, (index[:, None] + tap).flatten(), spread)
         return _refine_adjoint(_refine_adjoint(fine.view(-1, *self.shape).mT).mT)
 
+    def part(self, index: Tensor) -> Flows:
+        other = copy.copy(self)
+        other.row, other.column, other.inside = (
+            part[index] for part in (self.row, self.column, self.inside)
+        )
+        other.weight_y, other.weight_x = self.weight_y[index], self.weight_x[index]
+        return other
+
 
 @cache
 def _fine_filter() -> Tensor:
     """What one pixel becomes on the fine image: the sinc kernel at half-pixel steps, unblurred.
 
-    (2 L + 1,) float64, centred; divided in Fourier space by the response of the short kernel.
+    (2 L + 1,) float64, centred; divided in Fourier space by the response of the short kernel. Up
+    to a factor, which `_fine_taps` takes out.
     """
     size = 512
     step = torch.arange(-size // 2, size // 2, dtype=torch.float64)
-    kernel = torch.sinc(step / 2) * _kaiser(step / (2 * HALF_WIDTH), KAISER_BETA)
+    kernel = torch.sinc(step / 2) * _kaiser(step, 2 * HALF_WIDTH, KAISER_BETA)
+    kernel = torch.where(step.abs() <= 2 * HALF_WIDTH, kernel, 0)
     place = torch.linspace(-1, 1, 20001, dtype=torch.float64) * FINE_TAPS / 2
     waves = torch.cos(2 * torch.pi * torch.fft.fftfreq(size, dtype=torch.float64)[:, None] * place)
-    blur = waves @ _kaiser(2 * place / FINE_TAPS, FINE_BETA) * (place[1] - place[0])
+    blur = waves @ _kaiser(place, FINE_TAPS / 2, FINE_BETA) * (place[1] - place[0])
     response = torch.fft.fft(torch.fft.ifftshift(kernel)).real
     sharpened = torch.fft.fftshift(torch.fft.ifft(response / blur).real)
     return sharpened[size // 2 - FINE_REACH : size // 2 + FINE_REACH + 1]
@@ -203,15 +248,14 @@ def _fine_taps(fraction: Tensor, odd: Tensor) -> Tensor:
     odd: where tap 2 lies between pixels of the canvas. A constant is read without error.
     """
     tap = torch.arange(FINE_TAPS, device=fraction.device).to(fraction) - (FINE_TAPS // 2 - 1)
-    weight = _kaiser(2 * (fraction[..., None] - tap) / FINE_TAPS, FINE_BETA)
+    weight = _kaiser(fraction[..., None] - tap, FINE_TAPS / 2, FINE_BETA)
     filters = _fine_filter().to(fraction)
     even_sum, odd_sum = filters[FINE_REACH % 2 :: 2].sum(), filters[1 - FINE_REACH % 2 :: 2].sum()
     at_even = (tap.long() + odd[..., None]) % 2 == 0
     return weight / (weight * torch.where(at_even, even_sum, odd_sum)).sum(-1, keepdim=True)
 
 
-def _kaiser(place: Tensor, beta: float) -> Tensor:
-    """The Kaiser window, for places from -1 to 1; nothing beyond."""
-    height = torch.special.i0(beta * (1 - place**2).clamp(min=1e-12).sqrt())
-    peak = torch.special.i0(torch.tensor(beta, dtype=place.dtype))
-    return torch.where(place.abs() <= 1, height / peak, 0)
+def _kaiser(place: Tensor, reach: float, beta: float) -> Tensor:
+    """The Kaiser window, up to a factor, for places from -reach to reach."""
+    inner = torch.rsub(place.square(), beta**2, alpha=(beta / reach) ** 2)
+    return torch.special.i0(inner.clamp(min=1e-12).sqrt())

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .filters import highest_near, tukey
 from .forward import canvas_shape, forward_model
 from .linear import conjugate_gradients
 from .ops import splat
@@ -31,6 +33,22 @@ def weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
     return (values * weight).sum((1, 2, 3), keepdim=True) / total
 
 
+@lru_cache(maxsize=8)
+def _canvas_basis(canvas: tuple[int, int], device: torch.device) -> Tensor:
+    """The knots' weights at the frequencies of a canvas' half spectrum, (h, w // 2 + 1, KNOTS)."""
+    with torch.inference_mode(False):  # kept, and maybe trained through later
+        rows = torch.fft.fftfreq(canvas[0], device=device)[:, None]
+        return radial_basis(rows, torch.fft.rfftfreq(canvas[1], device=device))
+
+
+@lru_cache(maxsize=8)
+def folded_basis(lattice: tuple[int, int], scale: int, device: torch.device) -> Tensor:
+    """The knots' weights at the aliases of a lattice's frequencies, (K, a, c, KNOTS)."""
+    with torch.inference_mode(False):
+        like = torch.zeros((), device=device)
+        return radial_basis(*image_frequencies(lattice, scale, like))
+
+
 class GaussianProblem:
     """One linear problem a burst: the forward model, the pixels' precision, the prior.
 
@@ -44,13 +62,10 @@ class GaussianProblem:
         self.flow_px, self.knots = flow_px, knots
         self.canvas = canvas_shape(shape, scale, self.pad)
         self.model = forward_model(flow_px, shape, scale, self.pad)
-        rows = torch.fft.fftfreq(self.canvas[0], device=knots.device)
-        columns = torch.fft.rfftfreq(self.canvas[1], device=knots.device)
-        self.prior = spectrum_at(knots, radial_basis(rows[:, None], columns))
+        self.prior = spectrum_at(knots, _canvas_basis(self.canvas, knots.device))
         self.stiffness = 1 / self.prior
         lattice = (self.canvas[0] // scale, self.canvas[1] // scale)
-        folded = radial_basis(*image_frequencies(lattice, scale, knots))
-        self.folded_prior = spectrum_at(knots, folded)
+        self.folded_prior = spectrum_at(knots, folded_basis(lattice, scale, knots.device))
         # a flow is represented by its nodes, each a frame of its own with a share of the weight
         nodes = flow_px[:, :, None] if flow_px.ndim == 3 else _at_nodes(flow_px)
         self.nodes = nodes.shape[2]
@@ -91,17 +106,47 @@ class GaussianProblem:
 
     def part(self, index: Tensor) -> GaussianProblem:
         """The problem of some bursts of the batch."""
-        return GaussianProblem(
-            self.flow_px[index], self.precision[index], self.knots[index], self.scale
+        other = copy.copy(self)
+        other.flow_px, other.precision, other.knots, other.prior = (
+            part[index] for part in (self.flow_px, self.precision, self.knots, self.prior)
         )
+        other.stiffness, other.folded_prior = self.stiffness[index], self.folded_prior[index]
+        other.model, other.blocks = self.model.part(index), self.blocks.part(index)
+        other.see = other.blocks.see
+        return other
 
-    def solve(self, data: Tensor, start: Tensor | None = None, tolerance: float = 5e-4) -> Tensor:
+    def solve(
+        self,
+        data: Tensor,
+        start: Tensor | None = None,
+        tolerance: float = 5e-4,
+        error_std: float = 0.0,
+    ) -> Tensor:
         """The canvas (B, h, w) of least energy for data (B, N, H, W) counted from the level.
 
-        start: a canvas to begin from; nothing by default.
+        start: a canvas to begin from, `periodic_mean` by default. Solved to a relative residual of
+        `tolerance`, or to an error of so many posterior standard deviations, rms over the canvas,
+        as the preconditioner counts them: inside frames it is right, at their borders too small.
         """
         right = self.model.adjoint(self.precision * data)
-        return conjugate_gradients(self.normal, right, self.precondition, tolerance, start)
+        if start is None and self.nodes == 1:
+            start = self.periodic_mean(data)
+        enough = error_std**2 * self.canvas[0] * self.canvas[1]
+        return conjugate_gradients(self, right, tolerance, start, enough)
+
+    def periodic_mean(self, data: Tensor) -> Tensor:
+        """The blocks' own answer (B, h, w), to frames that fade out over the canvas' margin.
+
+        A frame that ended at its border would be an edge, and much of what is left to solve.
+        """
+        margin = CANVAS_PAD_PX
+        wide = F.pad(data * (self.precision > 0), [margin] * 4, mode="replicate")
+        tall, fade = (
+            tukey(torch.arange(size, device=data.device), size, margin / size)
+            for size in wide.shape[-2:]
+        )
+        solved = self.blocks.mean(torch.fft.rfft2(wide * (tall[:, None] * fade), norm="ortho"))
+        return to_image(solved, self.scale, self.canvas[1] // self.scale)
 
     def normal(self, image: Tensor) -> Tensor:
         """`(sum_t F_t' D' W D F_t + prior^-1) image`."""
@@ -156,7 +201,7 @@ def node_blocks(problem: GaussianProblem) -> AliasBlocks:
     """The blocks of the local translations at the nodes of a flow, a batch of B * M bursts."""
     lattice = (NODE_LATTICE, NODE_LATTICE)
     nodes = _at_nodes(problem.flow_px).transpose(1, 2).flatten(0, 1)
-    folded = radial_basis(*image_frequencies(lattice, problem.scale, nodes))
+    folded = folded_basis(lattice, problem.scale, nodes.device)
     prior = spectrum_at(problem.knots, folded).repeat_interleave(NODES**2, 0)
     typical = problem.typical_precision().repeat_interleave(NODES**2, 0)
     return AliasBlocks(transfer(nodes, lattice, problem.scale), typical, prior)
@@ -166,4 +211,4 @@ def far_from_samples(valid: Tensor, flow_px: Tensor, scale: int) -> Tensor:
     """High-res pixels with no valid sample within s-1 of them, (B, s*H, s*W) bool."""
     one = valid.to(flow_px)
     near = splat(one, one, flow_px, scale).weight
-    return F.max_pool2d(near, 2 * scale - 1, stride=1, padding=scale - 1) <= 0
+    return highest_near(near[:, None], scale - 1)[:, 0] <= 0

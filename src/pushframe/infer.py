@@ -19,7 +19,7 @@ from .checks import check_scale, require
 from .days import MIN_FRAMES, reconciled, with_law_across_days
 from .errors import UsageError
 from .geometry import upscale_georef
-from .methods import BEST, METHODS, Estimate, find_methods
+from .methods import METHODS, Estimate, best_method, find_methods
 from .motion_table import FrameMotion, MotionTable
 from .noise_law import MIDDLE_PX, with_noise_law
 from .ops import splat
@@ -59,13 +59,14 @@ class Part(NamedTuple):
 def super_resolve(
     burst: Burst,
     scale: int = 2,
-    method: str = BEST,
+    method: str | None = None,
     on_tile: Callable[[int, int], None] = lambda *_: None,
 ) -> Product:
     """The image of `scale` times the resolution with its error bar, in DN of the reference frame.
 
     burst: one burst, on the device to compute on, of any size: large frames are worked on in
     overlapping tiles, each with its own motion. on_tile: told (done, total), for progress.
+    method: a name of `methods`, or a file of weights; `methods.best_method` by default.
     """
     require(
         burst.frames.ndim == 3,
@@ -88,12 +89,13 @@ class Reconstruction:
         self,
         source: Source,
         scale: int = 2,
-        method: str = BEST,
+        method: str | None = None,
         device: torch.device | str = "cpu",
         on_tile: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
-        self.scale, self.method_name = check_scale(scale), method
-        self.method = find_methods([method])[method]
+        self.scale = check_scale(scale)
+        self.method_name = method or best_method(scale)
+        self.method = find_methods([self.method_name])[self.method_name]
         self.source, self.device, self.on_tile = source, torch.device(device), on_tile
         self.facts = facts_of(source, scale, self.method.weighs_noise)
         self.motion = MotionTable(self.facts.names)

@@ -3,41 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+WORTH_PUTTING_ASIDE = 0.625  # share still to be solved at which a batch is made smaller
+
+
+class System(Protocol):
+    """Positive linear systems of a batch, (B, h, w), and an approximate inverse."""
+
+    def normal(self, image: Tensor) -> Tensor:
+        """The systems applied."""
+        ...
+
+    def precondition(self, image: Tensor) -> Tensor:
+        """Their approximate inverse applied."""
+        ...
+
+    def part(self, index: Tensor) -> System:
+        """Those of some entries of the batch."""
+        ...
+
 
 def conjugate_gradients(
-    apply: Callable[[Tensor], Tensor],
+    system: System,
     right: Tensor,
-    precondition: Callable[[Tensor], Tensor],
     tolerance: float,
     start: Tensor | None = None,
+    enough: float = 0.0,
     max_steps: int = 300,
 ) -> Tensor:
-    """Solve `apply(x) = right` for each entry of a batch, to a relative preconditioned residual.
+    """Solve `normal(x) = right` for each entry of a batch, to a relative preconditioned residual.
 
-    right: (B, h, w). Each entry stops by itself; the loop ends with the last of them.
+    right: (B, h, w). Each entry stops by itself, and is put aside when others have too.
+    enough: a squared preconditioned residual that is small by itself, whatever `right` is.
     """
     x = torch.zeros_like(right) if start is None else start
-    goal = tolerance**2 * _dot(right, precondition(right))
-    residual = right if start is None else right - apply(start)
-    direction = preconditioned = precondition(residual)
+    goal = (tolerance**2 * _dot(right, system.precondition(right))).clamp(min=enough)
+    residual = right if start is None else right - system.normal(start)
+    direction = preconditioned = system.precondition(residual)
     energy = _dot(residual, preconditioned)
+    done, place = x, torch.arange(len(x), device=x.device)  # results, and whose turn it still is
     for _ in range(max_steps):
         active = energy > goal
-        if not bool(active.any()):
+        left = int(active.sum())
+        if left == 0:
             break
-        image = apply(direction)
+        if left <= WORTH_PUTTING_ASIDE * len(active):
+            done, chosen = done.index_copy(0, place, x), active[:, 0, 0].nonzero()[:, 0]
+            system, place = system.part(chosen), place[chosen]
+            state = (x, residual, direction, energy, goal, active)
+            x, residual, direction, energy, goal, active = (part[chosen] for part in state)
+        image = system.normal(direction)
         curvature = _dot(direction, image)
-        step = torch.where(active & (curvature > 0), energy / curvature.clamp(min=1e-38), 0)
-        x = x + step * direction
-        residual = residual - step * image
-        preconditioned = precondition(residual)
-        previous, energy = energy, torch.where(active, _dot(residual, preconditioned), energy)
-        direction = preconditioned + energy / previous.clamp(min=1e-38) * direction
-    return x
+        step = torch.where(active & (curvature > 0), energy / curvature, 0)
+        x = torch.addcmul(x, step, direction)
+        residual = torch.addcmul(residual, step, image, value=-1)
+        preconditioned = system.precondition(residual)
+        previous, energy = energy, _dot(residual, preconditioned)
+        direction = torch.addcmul(preconditioned, energy / previous.clamp(min=1e-38), direction)
+    return done.index_copy(0, place, x)
 
 
 def conjugate_gradients_pair(

@@ -19,7 +19,7 @@ from .gaussian import far_from_samples
 from .model import MotionKind, Network, estimate_motion
 from .registration import register
 from .solver import solve
-from .weights import SUFFIX, load_weights, shipped_weights, to_device
+from .weights import SUFFIX, load_weights, read_card, shipped_weights, to_device
 
 MAP_SAMPLES = 16
 
@@ -61,15 +61,20 @@ def _registered(reconstruct: Callable[[Burst, Tensor, int], Posterior]) -> Calla
 
 def _solved(burst: Burst, scale: int, flow_px: Tensor | None) -> Estimate:
     solved = solve(burst, scale, flow_px)
+    notes = _left_out(burst, solved.kept)
+    return Estimate(solved.posterior, solved.flow_px, solved.used, notes)
+
+
+def _left_out(burst: Burst, kept: Tensor) -> tuple[str, ...]:
+    """A sentence for each frame that was not kept, (B, N) bool, in all or some of a batch."""
     there = burst.valid.any(-1).any(-1)  # a tile may lie outside some frames
-    share = ((~solved.kept & there).sum(0) / there.sum(0).clamp(min=1)).tolist()
-    notes = tuple(
+    share = ((~kept & there).sum(0) / there.sum(0).clamp(min=1)).tolist()
+    return tuple(
         f"{frame_label(k, name)} disagrees with the others and was left out"
         f"{'.' if share[k] == 1 else ' in part.'}"
         for k, name in enumerate(burst.names)
         if share[k] > 0
     )
-    return Estimate(solved.posterior, solved.flow_px, solved.used, notes)
 
 
 METHODS = {
@@ -95,7 +100,12 @@ METHODS = {
         _solved,
     ),
 }
-BEST = "solver"
+DEFAULT_WEIGHTS = "base"
+
+
+def best_method(scale: int) -> str:
+    """The method to use unless told otherwise: the shipped weights if they fit, else `solver`."""
+    return DEFAULT_WEIGHTS if read_card(DEFAULT_WEIGHTS)["scale"] == scale else "solver"
 
 
 def method_names() -> list[str]:
@@ -135,10 +145,11 @@ def run_network(network: Network, burst: Burst, scale: int, flow_px: Tensor | No
         UsageError,
     )
     to_device(network, burst.frames.device)
-    motion = network.own_motion(burst) if flow_px is None else None
+    motion, used = network.own_motion(burst) if flow_px is None else None, burst
     if motion is None:
         kind: MotionKind = "solver" if flow_px is None else "true"
-        burst, motion = estimate_motion(burst, scale, kind, flow_px)
-    posterior = network(burst, motion)
-    unknown = far_from_samples(burst.valid, motion.flow_px, scale)
-    return Estimate(posterior.without(unknown), motion.flow_px, burst.valid)
+        used, motion = estimate_motion(burst, scale, kind, flow_px)
+    posterior = network(used, motion)
+    unknown = far_from_samples(used.valid, motion.flow_px, scale)
+    notes = _left_out(burst, used.valid.any(-1).any(-1))
+    return Estimate(posterior.without(unknown), motion.flow_px, used.valid, notes)

@@ -29,28 +29,29 @@ def radial_basis(fy: Tensor, fx: Tensor) -> Tensor:
 
 
 @cache
-def _roughness(device: torch.device) -> Tensor:
-    """The quadratic form of second differences of the knots."""
+def _roughness(device: torch.device) -> tuple[Tensor, Tensor]:
+    """The quadratic form of second differences of the knots, and the unit matrix."""
     unit = torch.eye(KNOTS, device=device)
     bend = unit[:-2] - 2 * unit[1:-1] + unit[2:]
-    return SMOOTHNESS * bend.T @ bend
+    return SMOOTHNESS * bend.T @ bend, unit
 
 
-def fit_spectrum(power: Tensor, known: Tensor, basis: Tensor, count: Tensor) -> Tensor:
+def fit_spectrum(power: Tensor, known: Tensor, counted: Tensor) -> Tensor:
     """Log power at the knots, (B, KNOTS), from a posterior mean's power at frequencies (B, F).
 
     known: (B, F) how far the data determine each frequency, `1 - posterior / prior variance`;
-    the mean shows just that share of the true power. basis: (F, KNOTS); count: (F,) how many
-    frequencies each entry stands for. A knot counts as far as the data determine it; where they
-    do not, the curve goes on smoothly, and it never rises: power that appears beyond a dip is not
-    the scene's but what frames of different days disagree about, which repeats with the pixels.
+    the mean shows just that share of the true power. counted: (F, KNOTS), the knots' basis times
+    the number of frequencies that each entry stands for. A knot counts as far as the data
+    determine it; where they do not, the curve goes on smoothly, and it never rises: power that
+    appears beyond a dip is not the scene's but what frames of different days disagree about, which
+    repeats with the pixels.
     """
-    weighted = basis * count[:, None]
-    trust = known @ weighted
-    level = (power @ weighted / trust.clamp(min=1e-6)).clamp(min=1e-14).log()
+    trust = known @ counted
+    level = (power @ counted / trust.clamp(min=1e-6)).clamp(min=1e-14).log()
     trust = torch.where(trust > 0.5, trust.clamp(max=300), 0)
-    system = torch.diag_embed(trust) + _roughness(trust.device)
-    curve = torch.linalg.solve(system, (level * trust)[..., None])[..., 0]
+    roughness, unit = _roughness(trust.device)
+    system = torch.addcmul(roughness, trust[..., None], unit)
+    curve = torch.linalg.solve_ex(system, (level * trust)[..., None]).result[..., 0]
     told = torch.where(trust >= MANY, curve, torch.inf)  # few frequencies scatter
     return torch.minimum(curve, told.cummin(-1).values)
 

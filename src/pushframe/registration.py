@@ -10,8 +10,8 @@ from torch import Tensor
 
 from .burst import Burst
 from .checks import require
-from .filters import masked_blur
-from .forward import forward_model
+from .filters import highest_near, masked_blur
+from .forward import Translations, forward_model
 from .geometry import pixel_grid, sample_at
 from .noise import frame_noise_var
 
@@ -153,18 +153,19 @@ def lucas_kanade(
     smooth = masked_blur(burst.frames, burst.valid, sigma_px)
     flow = start_px
     gain = torch.ones_like(flow[..., :1])
-    reference = (*_gradient(smooth[:, 0]), smooth[:, 0])
+    reference = torch.stack([*torch.gradient(smooth[:, 0], dim=(-2, -1)), smooth[:, 0]], 1)
     seen = _overlap(burst, start_px, border_px).to(smooth)
+    frames = seen * smooth
     for _ in range(steps):
-        moved = forward_model(flow, burst.shape, 1, 0)
-        down, right, value = (seen * moved.forward(part) for part in reference)
-        residual = seen * smooth - gain[..., None] * value
-        answers = torch.stack([down, right, value, residual], 2).flatten(3)
+        moved = seen[:, :, None] * Translations(flow, burst.shape, 1, 0).forward_each(reference)
+        residual = frames - gain[..., None] * moved[:, :, 2]
+        answers = torch.cat([moved, residual[:, :, None]], 2).flatten(3)
         products = answers[:, :, :3] @ answers.mT
         tangent = torch.cat([gain, gain, torch.ones_like(gain)], -1)
         normal = products[..., :3] * tangent[..., None] * tangent[..., None, :]
         ridge = 1e-6 * normal.diagonal(dim1=-2, dim2=-1) + 1e-9  # no overlap: no change
-        change = torch.linalg.solve(normal + torch.diag_embed(ridge), products[..., 3] * tangent)
+        system = normal + torch.diag_embed(ridge)
+        change = torch.linalg.solve_ex(system, products[..., 3] * tangent).result
         flow = flow + change[..., :2].clamp(-0.5, 0.5)
         gain = (gain + change[..., 2:]).clamp(0.5, 2.0)
     return flow * _moving(burst.count, flow)
@@ -173,7 +174,7 @@ def lucas_kanade(
 def _overlap(burst: Burst, shift_px: Tensor, border_px: int) -> Tensor:
     """Pixels with nothing invalid within `border_px`, in the frame and in the reference."""
     unseen = F.pad((~burst.valid).to(burst.frames), [border_px] * 4, value=1.0)
-    near_all = F.max_pool2d(unseen, 2 * border_px + 1, stride=1)
+    near_all = highest_near(unseen, border_px)[..., border_px:-border_px, border_px:-border_px]
     moved = forward_model(shift_px.round(), burst.shape, 1, 0)
     return (near_all == 0) & moved.inside & (moved.forward(near_all[:, 0]) < 0.5)
 
@@ -186,12 +187,6 @@ def _flattened(burst: Burst) -> Tensor:
     around = masked_blur(burst.frames, burst.valid, FILL_SIGMA_PX)
     filled = torch.where(burst.valid, burst.frames, around)
     return filled - filled.mean((-1, -2), keepdim=True)
-
-
-def _gradient(image: Tensor) -> tuple[Tensor, Tensor]:
-    """Central differences (d/dy, d/dx) of (B, H, W)."""
-    down, right = torch.gradient(image, dim=(-2, -1))
-    return down, right
 
 
 def _wrap(index: Tensor, size: int) -> Tensor:

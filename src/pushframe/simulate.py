@@ -26,6 +26,7 @@ class Simulation:
     scale: zoom from frame to truth, 2 to 4. frames: N. size: side of a frame, low-res px.
     white_level: raw DN of radiance 1 at exposure 1.
     gamma, exposure_steps: exposures `gamma^c`, gamma uniform, c uniform on {-steps..steps}.
+    longest_first: the reference is the longest exposure.
     exposure_error: relative rms error of the *stated* exposures of the frames 1 to N-1; the
         truth is on the reference's scale, whose own error nobody could tell.
     noise_a, noise_std_dn: the law `var = a dn + std^2`, std uniform between the two, per burst.
@@ -44,6 +45,7 @@ class Simulation:
     white_level: float = 3400.0
     gamma: tuple[float, float] = (1.2, 1.4)
     exposure_steps: int = 5
+    longest_first: bool = False
     exposure_error: float = 0.0
     noise_a: float = 0.0
     noise_std_dn: tuple[float, float] = (5.0, 18.0)
@@ -198,6 +200,8 @@ def _draw_exposure(draw: _Draw, batch: int, setting: Simulation) -> Tensor:
     gamma = draw.uniform(*setting.gamma, batch)[:, None]
     steps = setting.exposure_steps
     power = draw.uniform(-steps - 0.5, steps + 0.5, batch, setting.frames).round()
+    if setting.longest_first:
+        power = power.sort(1, descending=True).values
     return gamma ** power.clamp(-steps, steps)
 
 

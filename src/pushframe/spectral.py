@@ -13,6 +13,7 @@ that the small sums over frames and aliases are sums of whole arrays, not small 
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
@@ -21,7 +22,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from .forward import HALF_WIDTH, sinc_taps, split_position
+from .forward import HALF_WIDTH, per_axis, sinc_taps, split_position
 from .linear import small_inverse, sum_of_products
 
 
@@ -114,6 +115,10 @@ class Transfer:
         )
         return rows, columns
 
+    def part(self, index: Tensor) -> Transfer:
+        """That of some bursts of the batch."""
+        return Transfer(self.rows[index], self.columns[index], self.width)
+
     def predict(self, image: Tensor) -> Tensor:
         """What the frames would be, (B, N, a, c), of an image (B, K, a, c)."""
         if fused := _fused(self.rows):
@@ -127,14 +132,15 @@ class Transfer:
 
 def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Transfer:
     """What frames moved by flow_px (B, N, 2) see; the kernel is that of `forward`, exactly."""
-    whole, fraction = split_position(scale * flow_px)
+    whole, fraction = split_position(scale * flow_px.movedim(-1, 0))
     taps = sinc_taps(fraction).to(torch.complex64)
-    axes = []
-    for axis, size in enumerate(lattice):
+
+    def seen(size: int, whole: Tensor, taps: Tensor) -> Tensor:
         frequency, waves = _waves(scale * size, flow_px.device)
-        seen = taps[..., axis, :] @ waves * _unit(whole[..., axis, None] * frequency)
-        axes.append(seen.unflatten(-1, (scale, size)))
-    return Transfer(axes[0] / scale, axes[1][..., : lattice[1] // 2 + 1], lattice[1])
+        return (taps @ waves * _unit(whole[..., None] * frequency)).unflatten(-1, (scale, size))
+
+    rows, columns = per_axis(seen, lattice, whole, taps)
+    return Transfer(rows / scale, columns[..., : lattice[1] // 2 + 1], lattice[1])
 
 
 @lru_cache(maxsize=8)
@@ -172,6 +178,13 @@ class AliasBlocks:
         normal = self._from_axes((rows * precision[..., None]).mT @ columns)
         normal.diagonal(dim1=1, dim2=2).add_((1 / prior).movedim(1, -1))
         self.covariance, self.log_det = small_inverse(normal)
+
+    def part(self, index: Tensor) -> AliasBlocks:
+        """Those of some bursts of the batch."""
+        other = copy.copy(self)
+        other.see, other.precision = self.see.part(index), self.precision[index]
+        other.covariance, other.log_det = self.covariance[index], self.log_det[index]
+        return other
 
     def _from_axes(self, product: Tensor) -> Tensor:
         """(B, s*s*a, s*s*c) to (B, K, K, a, c)."""
@@ -239,7 +252,10 @@ class AliasBlocks:
         if fused := _fused(self.see.rows):
             see = self.see
             return fused.couple(see.rows, see.columns, change, self.covariance, every)
-        whole, covariance = self.see.whole[..., ::every, :], self.covariance[..., ::every, :]
+        # strided, the products below would take four times as long
+        whole, covariance = (
+            part[..., ::every, :].contiguous() for part in (self.see.whole, self.covariance)
+        )
         aliases = range(covariance.shape[1])
         reach = torch.stack(
             [sum_of_products(whole, covariance[:, None, :, k], 2) for k in aliases], 2

@@ -10,7 +10,7 @@ import typer
 from ..evaluate import Case, Evaluation
 from ..infer import count_samples, make_product
 from ..io import atomic_files, check_files, write_burst, write_product
-from ..methods import BEST, find_methods
+from ..methods import best_method, find_methods
 from ..report import write_demo_page
 from ..simulate import preset, with_options
 from ..sources import find_sources, simulate_count
@@ -40,7 +40,8 @@ def command(
     """
     setting = with_options(preset("paper"), frames=frames, size=size)
     check_files([to / name for name in FILES])
-    names = list(dict.fromkeys((*COMPARED, BEST)))
+    best = best_method(setting.scale)
+    names = list(dict.fromkeys((*COMPARED, best)))
     with progress("simulating a burst", len(names) + 1) as (bar, task):
         made = next(simulate_count(find_sources(f"scene:{seed}")[0], setting, seed, 1))
         batch = made.burst.batched()
@@ -48,10 +49,11 @@ def command(
         for name, method in find_methods(names).items():
             bar.update(task, description=f"reconstructing: {name}", advance=1)
             estimates[name] = method.run(batch, setting.scale, None)
-        best = estimates[BEST]
-        samples = count_samples(batch, best, setting.scale)[0]
-        mean, var = best.posterior.mean[0], best.posterior[0].var
-        product = make_product(made.burst, mean, var, samples, setting.scale, BEST)
+        samples = count_samples(batch, estimates[best], setting.scale)[0]
+        posterior = estimates[best].posterior[0]
+        product = make_product(
+            made.burst, posterior.mean, posterior.var, samples, setting.scale, best
+        )
     evaluation = Evaluation()
     evaluation.update([Case(f"scene:{seed}", made)], estimates)
     result: dict[str, Any] = evaluation.compute()
@@ -60,7 +62,7 @@ def command(
         write_burst(made.burst, draft / "burst.npz", truth=made.truth, flow_px=made.flow_px)
         write_product(product, draft / "product.tif")
         write_json(draft / "evaluation.json", result)
-        write_demo_page(draft / "index.html", made, posteriors, BEST, result, product)
+        write_demo_page(draft / "index.html", made, posteriors, best, result, product)
     if as_json:
         print_json(result)
     else:

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..extent import Bounds, Window
 from ..io import check_files
 from ..many import Result, run_here, run_on_cluster
-from ..methods import BEST, METHODS, find_methods
+from ..methods import METHODS, best_method, find_methods
 from ..orders import find_inputs, plan_orders
 from ..report.packages import need_packages
 from .console import JSON_OPTION, check_device, fail, note, out, print_json, progress
@@ -28,7 +28,11 @@ def command(
     to: Path = typer.Option(
         ..., "--out", "-o", help="The product, .tif (GeoTIFF) or .npz; or a folder for many."
     ),
-    method: str = typer.Option(BEST, help=f"One of {', '.join(METHODS)}, or weights."),
+    method: str | None = typer.Option(
+        None,
+        help=f"One of {', '.join(METHODS)}, or weights: base (the default at scale 2, solver at "
+        "others), small, or a file.",
+    ),
     scale: int = typer.Option(2, help="Zoom, 2-4."),
     device: str = typer.Option("cpu", help="cpu or cuda."),
     window: str | None = typer.Option(
@@ -67,7 +71,7 @@ def command(
 
       pushframe run 'bursts/*' --out products --cluster tcp://head:8786
     """
-    check_scale(scale)
+    method = method or best_method(check_scale(scale))
     find_methods([method])
     if window is not None and bbox is not None:
         raise UsageError("expected --window or --bbox, got both: choose one")

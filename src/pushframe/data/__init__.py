@@ -5,7 +5,7 @@ truth crops are cut. A batch is drawn in shards, so that several processes can s
 """
 
 from .bursts import BurstStream, cut, read_bursts
-from .config import Batch, DataConfig, Stream, held_out
+from .config import Batch, DataConfig, Stream, draws, held_out
 from .images import ImageStream, read_images, validation_cases
 from .mixture import Mixture
 
@@ -17,6 +17,7 @@ __all__ = [
     "Mixture",
     "Stream",
     "cut",
+    "draws",
     "held_out",
     "read_bursts",
     "read_images",

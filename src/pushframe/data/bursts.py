@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..burst import Burst, NoiseLaw
+from ..burst import Burst, stack
 from ..checks import require
 from ..errors import FileError, PushframeError
 from ..io import is_burst, read_burst
@@ -62,7 +62,7 @@ class BurstStream:
     def batch(self, step: int, shard: int) -> Batch:
         """One shard; the number of frames is that of the whole step."""
         host, _ = draws(self.seed, step)
-        wanted = int(host.integers(self.config.frames[0], self.config.frames[1] + 1))
+        wanted = self.config.draw_count(host)
         count = min(wanted, max(burst.count for burst in self.bursts))
         enough = [burst for burst in self.bursts if burst.count >= count]
         host, seed = draws(self.seed, step, shard)
@@ -71,7 +71,7 @@ class BurstStream:
             for _ in range(self.config.batch // self.config.shards)
         ]
         generator = torch.Generator(self.device).manual_seed(seed)
-        return Batch(join(crops).to(self.device), None, None, generator)
+        return Batch(stack(crops).to(self.device), None, None, generator)
 
     def _crop(self, host: np.random.Generator, burst: Burst, count: int) -> Burst:
         """`count` frames of a burst in any order, a window of them, turned in one of 8 ways."""
@@ -106,17 +106,4 @@ def cut(
         burst.noise.map(lambda x: x[None]),
         turned(burst.valid),
         burst.black_level[None],
-    )
-
-
-def join(crops: Sequence[Burst]) -> Burst:
-    """Batches of one shape as one batch; a crop may be masked all over, as a burst may not."""
-    laws = [crop.noise for crop in crops if crop.noise is not None]
-    return Burst(
-        torch.cat([crop.frames for crop in crops]),
-        torch.cat([crop.exposure for crop in crops]),
-        torch.cat([crop.white_level for crop in crops]),
-        NoiseLaw(torch.cat([law.a for law in laws]), torch.cat([law.b for law in laws])),
-        torch.cat([crop.valid for crop in crops]),
-        torch.cat([crop.black_level for crop in crops]),
     )

@@ -27,8 +27,11 @@ class DataConfig:
     validation: simulated settings to validate on, `preset:frames`; validation_bursts: of each.
     batch: bursts drawn together, by all processes; shards: portions it is drawn in, one after the
         other in one process, shared among several. parts: steps in which a batch is learnt.
-    frames: fewest and most frames of a burst, one number drawn for each batch. size: side of a
-        frame, px. mixture: how bursts are simulated.
+    pool: batches made ready together and mixed, so that a step learns from several settings.
+    uses: how often each burst of a pool is learnt from before the next pool is made.
+    frames: fewest and most frames of a burst, one number drawn for each batch; few_frames: even in
+        its logarithm, so that few are drawn more often. size: side of a frame, px.
+    mixture: how bursts are simulated.
     """
 
     images: str = ""
@@ -39,13 +42,16 @@ class DataConfig:
     batch: int = 32
     shards: int = 1
     parts: int = 1
+    pool: int = 1
+    uses: int = 1
     frames: tuple[int, int] = (5, 20)
+    few_frames: bool = False
     size: int = 64
     mixture: Mixture = field(default_factory=Mixture)
 
     def check(self) -> None:
         """Refuse what cannot be meant."""
-        for name in ("batch", "shards", "parts", "validation_bursts"):
+        for name in ("batch", "shards", "parts", "pool", "uses", "validation_bursts"):
             value = getattr(self, name)
             require(value >= 1, f"data.{name} of at least 1", value, "raise it", UsageError)
         require(
@@ -70,6 +76,13 @@ class DataConfig:
             "name the folder to train on",
             UsageError,
         )
+
+    def draw_count(self, host: np.random.Generator) -> int:
+        """The number of frames of one batch."""
+        fewest, most = self.frames
+        if self.few_frames:
+            return int(np.exp(host.uniform(np.log(fewest), np.log(most + 1))))
+        return int(host.integers(fewest, most + 1))
 
 
 class Batch(NamedTuple):

@@ -89,9 +89,7 @@ class ImageStream:
     def batch(self, step: int, shard: int) -> Batch:
         """One shard of simulated bursts; setting and frame count are those of the whole step."""
         host, _ = draws(self.seed, step)
-        setting = draw_setting(
-            host, self.config.mixture, self.config.frames, self.config.size, self.scale
-        )
+        setting = draw_setting(host, self.config, self.scale)
         holed = host.random() < self.config.mixture.masked
         host, seed = draws(self.seed, step, shard)
         generator = torch.Generator(self.flat.device).manual_seed(seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,6 +14,9 @@ from ..checks import require
 from ..errors import UsageError
 from ..geometry import pixel_grid
 from ..simulate import PRESETS, Simulation, with_options
+
+if TYPE_CHECKING:
+    from .config import DataConfig
 
 DEAD_PIXELS = 1e-3  # share, in a burst that has holes
 HOLED_FRAMES = 0.3  # share of its frames
@@ -27,6 +31,8 @@ class Mixture:
     noise_std_dn: in place of the presets' own, uniform, one a burst. noise_a: in place of that
     of `affine`, uniform. exposure_error: relative rms, uniform, one a batch.
     drifting, saturated, masked: shares of batches; masked ones have holes in some of their frames.
+    longest_first: share of batches whose references are their longest exposures: the less noise
+    in what a network must predict, the more it learns from it. Not those that saturate.
     bend_px: of drift, uniform.
     """
 
@@ -41,6 +47,7 @@ class Mixture:
     bend_px: tuple[float, float] = (0.0, 0.5)
     saturated: float = 0.0
     masked: float = 0.0
+    longest_first: float = 0.0
 
     def __post_init__(self) -> None:
         weights = (self.paper, self.affine, self.continuous)
@@ -51,7 +58,7 @@ class Mixture:
             "correct data.mixture",
             UsageError,
         )
-        for name in ("drifting", "saturated", "masked"):
+        for name in ("drifting", "saturated", "masked", "longest_first"):
             value = getattr(self, name)
             require(
                 0 <= value <= 1,
@@ -67,10 +74,9 @@ def possible_presets(mix: Mixture) -> list[Simulation]:
     return [setting for name, setting in PRESETS.items() if getattr(mix, name) > 0]
 
 
-def draw_setting(
-    host: np.random.Generator, mix: Mixture, frames: tuple[int, int], size: int, scale: int
-) -> Simulation:
+def draw_setting(host: np.random.Generator, config: DataConfig, scale: int) -> Simulation:
     """The setting of one batch."""
+    mix = config.mixture
     weights = np.array([mix.paper, mix.affine, mix.continuous])
     name = ("paper", "affine", "continuous")[host.choice(3, p=weights / weights.sum())]
     psf_hpx, noise_a, error, bend_px = (
@@ -78,10 +84,12 @@ def draw_setting(
         for ends in (mix.psf_hpx, mix.noise_a, mix.exposure_error, mix.bend_px)
     )
     drifting, saturated = (host.random() < share for share in (mix.drifting, mix.saturated))
+    count = config.draw_count(host)
+    longest_first = host.random() < mix.longest_first
     return with_options(
         PRESETS[name],
-        frames=int(host.integers(frames[0], frames[1] + 1)),
-        size=size,
+        frames=count,
+        size=config.size,
         scale=scale,
         noise_std_dn=mix.noise_std_dn,
         noise_a=noise_a if name == "affine" else None,
@@ -91,6 +99,7 @@ def draw_setting(
         bend_px=bend_px if drifting else None,
         saturate=bool(saturated),
         exposure_steps=SATURATED_STEPS if saturated else None,
+        longest_first=bool(longest_first and not saturated),
     )
 
 

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..burst import Burst, Posterior
+from ..burst import Burst, Posterior, stack
+from ..checks import require
+from ..errors import UsageError
 from ..geometry import shift_flow
 
 
@@ -44,6 +46,21 @@ class Given(NamedTuple):
         flow_px, gain = self.motion
         return Given(self.burst.part(rows), Motion(flow_px[rows], gain[rows]))
 
+    @classmethod
+    def joined(cls, all_given: Sequence[Given]) -> Given:
+        """Several batches as one, if their bursts have as many frames."""
+        counts = sorted({given.burst.count for given in all_given})
+        require(
+            len(counts) == 1,
+            "batches of as many frames, for a network that is given the frames themselves",
+            f"{counts[0]} to {counts[-1]} frames",
+            "use data.pool = 1, or one number of frames",
+            UsageError,
+        )
+        flows, gains = zip(*(given.motion for given in all_given), strict=True)
+        motion = Motion(torch.cat(flows), torch.cat(gains))
+        return cls(stack([given.burst for given in all_given]), motion)
+
 
 class Network(nn.Module, ABC):
     """Burst and motion of a batch to a posterior on the high-res grid, finite everywhere.
@@ -69,7 +86,10 @@ class Network(nn.Module, ABC):
         return self.conclude(self.prepare(burst, motion))
 
     def prepare(self, burst: Burst, motion: Motion) -> Any:
-        """What depends on no weight, for all that is done with a batch; it has `part(rows)`."""
+        """What depends on no weight, for all that is done with a batch.
+
+        It has `part(rows)`, and its class `joined(several)`.
+        """
         return Given(burst, motion)
 
     @abstractmethod

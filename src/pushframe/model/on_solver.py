@@ -23,7 +23,7 @@ from ..errors import UsageError
 from ..filters import gaussian_blur
 from ..gaussian import GaussianProblem
 from ..linear import sum_of_products
-from ..ops import splat
+from ..ops import Splat, splat
 from ..solver.image import reconstruct
 from ..solver.spectrum import spectrum_of_burst
 from ..solver.variance import noise_variance
@@ -31,7 +31,8 @@ from ..spectral import to_folded, to_image
 from .blocks import Trunk, conv, set_bias
 from .network import Motion, Network
 
-CHANNELS = 6  # of what the solver hands over
+FINER = 2  # grid of single residuals against the high-res grid: where within a pixel they lie
+CHANNELS = 6 + 2 * FINER**2  # of what the solver hands over
 LOG_VAR_RANGE = (-4.0, 8.0)  # against the solver's variance
 DETAIL_SIGMA_PX = 1.0
 TRUST = 16.0
@@ -81,6 +82,13 @@ class Gate:
         covariance, precision = self.covariance[rows], self.precision[rows]
         return dataclasses.replace(self, covariance=covariance, precision=precision)
 
+    @classmethod
+    def joined(cls, gates: Sequence[Gate]) -> Gate:
+        """The gates of several batches as one."""
+        covariance = torch.cat([gate.covariance for gate in gates])
+        precision = torch.cat([gate.precision for gate in gates])
+        return dataclasses.replace(gates[0], covariance=covariance, precision=precision)
+
     def weigh(self, canvas: Tensor) -> Tensor:
         """`P m`."""
         return torch.fft.irfft2(torch.fft.rfft2(canvas) * self.precision, s=self.canvas)
@@ -127,6 +135,12 @@ class Evidence(NamedTuple):
         """The same of some bursts of the batch."""
         gate, *images = self
         return Evidence(gate.part(rows), *(image[rows] for image in images))
+
+    @classmethod
+    def joined(cls, several: Sequence[Evidence]) -> Evidence:
+        """The evidence of several batches as one."""
+        gates, *images = zip(*several, strict=True)
+        return cls(Gate.joined(gates), *(torch.cat(parts) for parts in images))
 
 
 class OnSolver(Network):
@@ -185,17 +199,27 @@ def evidence(burst: Burst, motion: Motion, scale: int) -> Evidence:
     unit = (detail.square().mean((1, 2)) + var.mean((1, 2))).sqrt()[:, None, None]
     weight = made.problem.precision
     sums = splat(made.residual, weight, flow_px, scale)
+    finer = splat(made.residual, weight, flow_px, FINER * scale)
     surprise = splat(weight * made.residual.square(), (weight > 0).to(weight), flow_px, scale)
     maps = [
         detail / unit,
         (mean - made.level[:, 0]) / (10 * unit),  # radiance varies some ten times as much
         (var.sqrt() / unit).log(),
-        sums.value / sums.weight.clamp(min=1e-20) / unit,
         (surprise.value / surprise.weight.clamp(min=1e-3)).sqrt() - 1,
-        (sums.weight * unit**2 + 1e-3).log() / 4,
+        *_residuals(sums, unit, 1),
+        # what repeats beyond the frequencies of the grid shows between its pixels
+        *_residuals(finer, unit, FINER),
     ]
     found = Evidence(Gate.of(made.problem), mean, var, torch.stack(maps, 1).clamp(-30, 30), unit)
     return _without_lost(found, made.level[:, 0])
+
+
+def _residuals(sums: Splat, unit: Tensor, finer: int) -> list[Tensor]:
+    """Mean residual and weight on a grid that is finer, for each of its places in a pixel."""
+    mean = sums.value / sums.weight.clamp(min=1e-20) / unit
+    weight = (sums.weight * unit**2 + 1e-3).log() / 4
+    both = F.pixel_unshuffle(torch.stack([mean, weight], 1), finer)
+    return list(both.unbind(1))
 
 
 def _without_lost(found: Evidence, level: Tensor) -> Evidence:

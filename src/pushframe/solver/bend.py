@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -26,6 +27,12 @@ def smooth_basis(shape: tuple[int, int], like: Tensor) -> Tensor:
 
     A constant, the two slopes of an affine motion, and cosines of up to one period.
     """
+    return _smooth_basis(shape, like.dtype, like.device)
+
+
+@lru_cache(maxsize=8)
+def _smooth_basis(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    like = torch.zeros((), dtype=dtype, device=device)
     size = torch.tensor(shape, device=like.device)[:, None, None]
     unit = 2 * (pixel_grid(shape, like) + 0.5) / size - 1  # (y, x) from -1 to 1
     angle = math.pi * (unit + 1) / 2

@@ -13,6 +13,8 @@ from ..noise import frame_noise_var, normalised_noise_var
 from .mismatch import unexplained
 
 MAX_REWEIGHTINGS = 3
+ERROR_STD = 0.05  # posterior standard deviations by which an image may miss its least energy
+TOLERANCE = 2e-4  # of the image, where noise is so low that ERROR_STD is next to nothing
 
 
 class Reconstruction(NamedTuple):
@@ -52,7 +54,7 @@ def reconstruct(
     problem = GaussianProblem(flow_px, good / noise_var, knots, scale)
     level = weighted_mean(frames, problem.precision)
     data = frames - level
-    image = problem.solve(data)
+    image = problem.solve(data, tolerance=TOLERANCE, error_std=ERROR_STD)
     mismatch = torch.zeros_like(level[:, 0, 0, 0])
     unsettled = torch.ones_like(mismatch, dtype=torch.bool)
     varying = burst.noise.a > 0 if burst.noise is not None else ~unsettled
@@ -72,7 +74,10 @@ def reconstruct(
             0, again, (good / (noise_var + mismatch[:, None, None, None]))[again]
         )
         problem = problem.reweighted(precision)
-        image = image.index_copy(0, again, problem.part(again).solve(data[again], image[again]))
+        solved = problem.part(again).solve(
+            data[again], image[again], tolerance=TOLERANCE, error_std=ERROR_STD
+        )
+        image = image.index_copy(0, again, solved)
         unsettled = unsettled & grown
     residual = data - problem.model.forward(image)
     return Reconstruction(problem, image, level, residual, noise_var, mismatch)

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from ..burst import Burst
 from ..filters import tukey
-from ..gaussian import weighted_mean
+from ..forward import per_axis
+from ..gaussian import folded_basis, weighted_mean
 from ..noise import frame_noise_var
-from ..prior import fit_spectrum, power_law, radial_basis, spectrum_at
+from ..prior import fit_spectrum, power_law, spectrum_at
 from ..spectral import (
     AliasBlocks,
     axis_frequencies,
@@ -34,6 +35,7 @@ TAPER = 1 / 8  # share of the frame's width over which the window falls to zero,
 FIRST_JITTER_PX = 0.05  # what the start may be off; halved at each step
 LARGEST_STEP_PX = 0.25
 CONVERGED = 5e-4  # px, or share of a gain
+LOOKS = 6  # after which the spectrum of known motion has settled
 MASKED_LOOKS = 6  # in which the image grows into masked pixels, before anything else is judged
 GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
 LEAST_GAIN_STD = 3e-4
@@ -109,10 +111,20 @@ def fit_motion(
     )
 
 
+def spectrum_of_translations(burst: Burst, flow_px: Tensor, gain: Tensor, scale: int) -> Tensor:
+    """Log power at the knots, (B, KNOTS), of the image of a burst whose motion is known."""
+    search = _Search(burst, flow_px, burst.valid.any(-1).any(-1), scale, gain)
+    for _ in range(LOOKS):
+        search.look()
+    return search.knots
+
+
 class _Search:
     """The unknowns of a batch and the posterior of its images under them."""
 
-    def __init__(self, burst: Burst, flow_px: Tensor, kept: Tensor, scale: int) -> None:
+    def __init__(
+        self, burst: Burst, flow_px: Tensor, kept: Tensor, scale: int, gain: Tensor | None = None
+    ) -> None:
         self.burst, self.flow_px, self.scale = burst, flow_px, scale
         self.kept = kept & burst.valid.any(-1).any(-1)
         self.noise_var = frame_noise_var(burst)
@@ -127,8 +139,12 @@ class _Search:
         self.count = half_weight(burst.shape[1], flow_px)
         share = self.count / (self.count.sum() * burst.shape[0])
         self.steep = (2 * math.pi * scale) ** 2 * (fy**2 + fx**2) / 2 * share
-        self.basis = radial_basis(fy, fx)
-        self.gain = torch.ones_like(self.noise)
+        self.basis = folded_basis(burst.shape, scale, flow_px.device)
+        self.counted_basis = (self.basis * self.count[:, None]).flatten(0, -2)
+        place = torch.arange(burst.count, device=flow_px.device)[:, None]
+        self.unknown = (place > 0).expand(-1, 3)  # not those of the reference
+        self.unknown_gain = self.unknown & (torch.arange(3, device=flow_px.device) == 2)
+        self.gain = torch.ones_like(self.noise) if gain is None else gain
         self.mismatch = torch.zeros_like(self.noise[:, 0])
         self.outlier = torch.zeros_like(burst.valid)
         self.gain_std = torch.full_like(self.mismatch, GAIN_STD)
@@ -165,11 +181,8 @@ class _Search:
         self.image = self.blocks.mean(self.data)
         self.predicted = self.see.predict(self.image)
         spread = self.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
-        count = self.count.expand(self.basis.shape[:-1]).flatten()
         power, known = power_of(self.image), (1 - spread / prior).clamp(min=0)
-        self.knots = fit_spectrum(
-            power.flatten(1), known.flatten(1), self.basis.flatten(0, -2), count
-        )
+        self.knots = fit_spectrum(power.flatten(1), known.flatten(1), self.counted_basis)
 
     def _jitter_var(self, prior: Tensor) -> Tensor:
         """Variance that a shift of `jitter_px` adds to a frame, mean over frequencies, (B, 1).
@@ -209,7 +222,7 @@ class _Search:
         slope = (self._slope(changes) * free).double()
         self.information = self.blocks.information(changes, self.count, every=2)
         system = self._pinned(self.information, free)
-        change = torch.linalg.solve(system, slope[..., None])[..., 0].to(self.gain)
+        change = torch.linalg.solve_ex(system, slope[..., None]).result[..., 0].to(self.gain)
         change = change.unflatten(1, (-1, 3))
         if moving:
             shift_px = change[..., :2].clamp(-LARGEST_STEP_PX, LARGEST_STEP_PX)
@@ -235,21 +248,18 @@ class _Search:
         return slope.flatten(1)
 
     def _free(self, moving: bool) -> Tensor:
-        """Which of the 3N components are unknown, (B, 3N) bool: not those of the reference."""
-        free = self.kept & (torch.arange(self.kept.shape[1], device=self.kept.device) > 0)
-        kinds = (torch.arange(3, device=free.device) == 2) | moving
-        return (free[..., None] & kinds).flatten(1)
+        """Which of the 3N components are unknown, (B, 3N) bool."""
+        unknown = self.unknown if moving else self.unknown_gain
+        return (self.kept[..., None] & unknown).flatten(1)
 
     def _pinned(self, information: Tensor, free: Tensor) -> Tensor:
         """The information, float64, with known components taken out and a trace of damping."""
-        still = torch.full_like(self.gain_std, 1e-6)
-        doubt = torch.stack([still, still, self.gain_std**-2], -1).double()
-        doubt = doubt.repeat(1, self.kept.shape[1])
-        system = information.double()
+        system = torch.where(free[:, :, None] & free[:, None], information, 0).double()
         diagonal = system.diagonal(dim1=-2, dim2=-1)
-        system = system + torch.diag_embed(1e-4 * diagonal + doubt)
-        system = torch.where(free[:, :, None] & free[:, None], system, 0)
-        return system + torch.diag_embed((~free).double())
+        doubt = torch.where(free, 1e-4 * diagonal + 1e-6, 1)
+        doubt[:, 2::3] += free[:, 2::3] * self.gain_std[:, None].double() ** -2
+        diagonal += doubt
+        return system
 
     def covariance(self, moving: bool) -> Tensor:
         """Covariance of shifts and gains, (B, 3N, 3N), zero where nothing was estimated.
@@ -259,7 +269,8 @@ class _Search:
         free = self._free(moving)
         # a window leaves fewer independent frequencies than there are pixels
         share = 1 / self.window.pow(4).mean((1, 2, 3))[:, None, None]
-        covariance = torch.linalg.inv(self._pinned(self.information * share, free))
+        system = self._pinned(self.information * share, free)
+        covariance = torch.linalg.inv_ex(system).inverse
         return torch.where(free[:, :, None] & free[:, None], covariance, 0).to(self.gain)
 
     def learn_gain_std(self) -> None:
@@ -330,11 +341,12 @@ def _moving_window(shape: tuple[int, int], flow_px: Tensor) -> Tensor:
 
     A window fixed to the frames would make a shifted scene differ by more than its shift.
     """
-    axes = []
-    for k, size in enumerate(shape):
-        place = torch.arange(size, device=flow_px.device) + flow_px[..., k, None]
-        axes.append(tukey(place, size, TAPER))
-    tall, wide = (axis / axis.square().mean(-1, True).sqrt().clamp(min=1e-6) for axis in axes)
+
+    def window(size: int, shift_px: Tensor) -> Tensor:
+        axis = tukey(torch.arange(size, device=shift_px.device) + shift_px[..., None], size, TAPER)
+        return axis / axis.square().mean(-1, True).sqrt().clamp(min=1e-6)
+
+    tall, wide = per_axis(window, shape, flow_px.movedim(-1, 0))
     return tall[..., :, None] * wide[..., None, :]
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..burst import Burst
-from ..filters import gaussian_blur, masked_blur
+from ..filters import gaussian_blur, highest_near, masked_blur
 from ..forward import forward_model
 from ..noise import frame_noise_var
 from ..ops import median_over_frames
@@ -51,11 +50,11 @@ def foreign_pixels(burst: Burst, flow_px: Tensor) -> Tensor:
     off = still - middle
     spread = median_over_frames(off.abs()) / 0.6745
     enough = (~torch.isnan(still)).sum(1, keepdim=True) >= 3
-    spread = F.max_pool2d(torch.nan_to_num(spread), 5, stride=1, padding=2)
+    spread = highest_near(torch.nan_to_num(spread), 2)
     noise = frame_noise_var(burst) / (4 * math.pi * FOREIGN_SMOOTHING_PX**2)
     gain_error = 0.03 * middle.abs()
     foreign = enough & (off.abs() > FOREIGN_SIGMAS * (spread**2 + noise + gain_error**2).sqrt())
-    grown = F.max_pool2d(foreign.to(off), 9, stride=1, padding=4)
+    grown = highest_near(foreign.to(off), 4)
     back = forward_model(one, (height, width), 1, 0).forward(grown.flatten(0, 1))
     return (back.unflatten(0, (batch, count))[:, :, 0] > 0.3) & burst.valid
 
@@ -68,10 +67,10 @@ def disagreeing_pixels(z: Tensor, seen: Tensor) -> Tensor:
     """
     size = z.abs().masked_fill(~seen, 0)
     common = median_over_frames(size)
-    common = F.max_pool2d(common, 5, stride=1, padding=2)
+    common = highest_near(common, 2)
     scale = torch.maximum(2 * common, torch.ones_like(common))
     core = size > PIXEL_SIGMAS * scale
-    near = F.max_pool2d(core.to(z), 5, stride=1, padding=2) > 0
+    near = highest_near(core.to(z), 2) > 0
     return core | (near & (size > NEIGHBOUR_SIGMAS * scale))
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
 from ..burst import Burst
 from ..filters import tukey
-from ..gaussian import GaussianProblem, weighted_mean
+from ..gaussian import GaussianProblem, folded_basis, weighted_mean
 from ..noise import frame_noise_var
-from ..prior import fit_spectrum, power_law, radial_basis, spectrum_at
-from ..spectral import half_weight, image_frequencies, power_of, to_folded
+from ..prior import fit_spectrum, power_law, spectrum_at
+from ..spectral import half_weight, power_of, to_folded
+from .motion import spectrum_of_translations
 
 ROUNDS = 3
-TOLERANCE = 5e-3
+TOLERANCE = 1e-3  # a looser one shows as power at the highest frequencies
 TAPER = 1 / 8  # share of the width over which the window rises, at each side
 
 
@@ -21,6 +24,9 @@ def spectrum_of_burst(
     burst: Burst, good: Tensor, flow_px: Tensor, gain: Tensor, scale: int
 ) -> Tensor:
     """Log power at the knots, (B, KNOTS), of the image of a burst whose motion is known."""
+    if flow_px.ndim == 3:
+        seen = dataclasses.replace(burst, valid=good)
+        return spectrum_of_translations(seen, flow_px, gain, scale)
     gain = gain[..., None, None]
     frames, noise_var = burst.frames / gain, frame_noise_var(burst) / gain**2
     problem = GaussianProblem(
@@ -47,14 +53,12 @@ def spectrum_of(problem: GaussianProblem, image: Tensor) -> Tensor:
     scale = problem.scale
     lattice = (problem.canvas[0] // scale, problem.canvas[1] // scale)
     folded = to_folded(image * _window(problem.canvas, problem.pad, image), scale)
-    basis = radial_basis(*image_frequencies(lattice, scale, image))
+    basis = folded_basis(lattice, scale, image.device)
     prior = spectrum_at(problem.knots, basis)
     spread = problem.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
     known = (1 - spread / prior).clamp(min=0)
-    count = half_weight(lattice[1], image).expand(basis.shape[:-1])
-    return fit_spectrum(
-        power_of(folded).flatten(1), known.flatten(1), basis.flatten(0, -2), count.flatten()
-    )
+    counted = basis * half_weight(lattice[1], image)[:, None]
+    return fit_spectrum(power_of(folded).flatten(1), known.flatten(1), counted.flatten(0, -2))
 
 
 def _window(canvas: tuple[int, int], pad: int, like: Tensor) -> Tensor:

@@ -107,14 +107,14 @@ def alignment_variance(made: Reconstruction, covariance: Tensor) -> Tensor:
     whole[:, 0, 0, 0] += level * math.sqrt(problem.canvas[0] * problem.canvas[1])
     turned = [2j * math.pi * scale * f * folded for f in (fy, fx)]
     changes = torch.stack([blocks.see.predict(part) for part in (*turned, whole)], 2)
-    answers = blocks.answers(changes).flatten(1, 2).flatten(2)
-    # (B, 3N, K*a*c): what one unit of each unknown does to the image; the strongest mixtures
+    answers = torch.view_as_real(blocks.answers(changes)).flatten(1, 2).flatten(2)
+    # (B, 3N, 2*K*a*c): what one unit of each unknown does to the image; the strongest mixtures
     # of them carry nearly all of the variance, and the rest is made up for
     unit = torch.linalg.vector_norm(answers, dim=2).clamp(min=1e-30)
     scaled = covariance * unit[:, :, None] * unit[:, None]
     root = leading_factor(scaled, MODES)
     missed = scaled.diagonal(dim1=-2, dim2=-1).sum(1) / root.square().sum((1, 2)).clamp(min=1e-30)
     root = root / unit[..., None]
-    modes = (root.mT.to(answers.dtype) @ answers).unflatten(2, folded.shape[1:])
-    total = to_image(modes, scale, lattice[1]).square().sum(1)
+    modes = (root.mT @ answers).unflatten(2, (*folded.shape[1:], 2))
+    total = to_image(torch.view_as_complex(modes), scale, lattice[1]).square().sum(1)
     return problem.crop(total) * missed[:, None, None].clamp(min=1)

@@ -122,7 +122,11 @@ def load_checkpoint(run: Path, state: State) -> None:
             state.optimiser.state[parameter] = {
                 # the fused optimiser counts on the device
                 "step": count.to(parameter.device) if parameter.is_cuda else count,
-                **{key: torch.empty_like(parameter).copy_(moments[key][name]) for key in MOMENTS},
+                **{
+                    key: torch.empty_like(parameter).copy_(values[name])
+                    for key, values in moments.items()
+                    if name in values
+                },
             }
     except (KeyError, RuntimeError) as error:
         raise FileError(

@@ -39,11 +39,13 @@ class ScheduleConfig:
     """How long and how fast. One of steps and minutes; minutes count over all parts of a run.
 
     warmup: share of the run in which the rate rises; it then falls as a cosine to zero.
+    optimiser: "adam", or "muon", which learns more from a step (`train.optimiser`).
     clip: largest norm of a gradient. averaging: decay of the weights' moving average, a step.
     """
 
     steps: int = 0
     minutes: float = 0.0
+    optimiser: Literal["adam", "muon"] = "adam"
     learning_rate: float = 4e-4
     warmup: float = 0.02
     clip: float = 1.0

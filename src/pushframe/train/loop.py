@@ -16,6 +16,7 @@ from .book import Book
 from .checkpoint import State, load_checkpoint
 from .config import ScheduleConfig, TrainConfig
 from .material import open_material
+from .optimiser import BETAS, Muon
 from .step import Desk
 from .team import Team
 
@@ -89,11 +90,13 @@ def set_arithmetic() -> None:
     torch.backends.cudnn.benchmark = True
 
 
-def _optimiser(network: Network, schedule: ScheduleConfig) -> torch.optim.AdamW:
+def _optimiser(network: Network, schedule: ScheduleConfig) -> torch.optim.Optimizer:
+    if schedule.optimiser == "muon":
+        return Muon(network.parameters(), schedule.learning_rate, schedule.weight_decay)
     return torch.optim.AdamW(
         network.parameters(),
         lr=schedule.learning_rate,
-        betas=(0.9, 0.99),
+        betas=BETAS,
         weight_decay=schedule.weight_decay,
         fused=next(network.parameters()).is_cuda,
     )

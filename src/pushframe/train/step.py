@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..burst import Burst, NoiseLaw
+from ..burst import Burst, NoiseLaw, stack
 from ..checks import require
-from ..data import Batch, Stream
+from ..data import Batch, Stream, draws
 from ..errors import UsageError
 from ..geometry import random_tau, subsample
 from ..loss import l1, motion_l1, mse, self_supervised_nll, supervised_nll
@@ -43,6 +44,20 @@ class Ready(NamedTuple):
             None if tau is None else tau[rows],
             None if truth is None else truth[rows],
             None if seen is None else seen[rows],
+        )
+
+    @classmethod
+    def joined(cls, all_ready: Sequence[Ready]) -> Ready:
+        """Several batches as one."""
+        if len(all_ready) == 1:
+            return all_ready[0]
+        given, target, tau, truth, seen = zip(*all_ready, strict=True)
+        return cls(
+            type(given[0]).joined(given),
+            None if target[0] is None else stack(target),
+            None if tau[0] is None else torch.cat(tau),
+            None if truth[0] is None else torch.cat(truth),
+            None if seen[0] is None else torch.cat(seen),
         )
 
 
@@ -98,10 +113,10 @@ def reference_loss(
 
 
 class Desk:
-    """Batches made ready, each kept for the steps that learn from its parts.
+    """Batches made ready together, kept for the steps that learn from their bursts.
 
     Registration and solver cost a GPU little more for many bursts than for few, and a network
-    learns more from many small steps than from few large ones.
+    learns more from many small steps, each of bursts of all kinds, than from few large ones.
     """
 
     def __init__(self, network: Network, stream: Stream, config: TrainConfig) -> None:
@@ -110,19 +125,27 @@ class Desk:
 
     def loss(self, step: int, shard: int) -> Tensor:
         """The loss of one shard of one step."""
-        parts = self.config.data.parts
-        if parts == 1:
+        data = self.config.data
+        steps = data.pool * data.parts  # in which all bursts of a pool are used once
+        if steps * data.uses == 1:
             return batch_loss(self.network, self.stream.batch(step, shard), self.config)
-        number, part = divmod(step, parts)
+        number, place = divmod(step, steps * data.uses)
+        use, part = divmod(place, steps)
         if shard not in self.kept or self.kept[shard][0] != number:
-            batch = self.stream.batch(number, shard)
-            with torch.no_grad():
-                self.kept[shard] = (number, make_ready(self.network, batch, self.config))
-        ready = self.kept[shard][1]
+            self.kept.pop(shard, None)  # room for the next
+            self.kept[shard] = (number, self._pool(number, shard))
+        host, _ = draws(self.config.seed, number, shard, use)
+        count = data.batch // data.shards // data.parts
+        rows = torch.from_numpy(host.permutation(count * steps)[part * count : (part + 1) * count])
         device = next(self.network.parameters()).device
-        count = self.config.data.batch // self.config.data.shards // parts
-        rows = torch.arange(part * count, (part + 1) * count, device=device)
-        return loss_of(self.network, ready.part(rows), self.config.loss)
+        ready = self.kept[shard][1].part(rows.to(device))
+        return loss_of(self.network, ready, self.config.loss)
+
+    @torch.no_grad()
+    def _pool(self, number: int, shard: int) -> Ready:
+        pool = self.config.data.pool
+        batches = (self.stream.batch(number * pool + k, shard) for k in range(pool))
+        return Ready.joined([make_ready(self.network, batch, self.config) for batch in batches])
 
 
 def without_lost(burst: Burst, motion: Motion) -> tuple[Burst, Motion]:
