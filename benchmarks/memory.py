@@ -1,21 +1,20 @@
 """Peak memory against the size of the scene: a burst on disk to a product on disk.
 
-    python benchmarks/memory.py --out benchmarks/results/memory_cpu.json
+    python benchmarks/memory.py --method bicubic --height 256 --widths 1024 4096 20000
+    python benchmarks/memory.py --method bicubic --height 2048 4096 --widths 1024
+    python benchmarks/memory.py --method solver --window 192 --report --height 512 --widths 20000
 
 Each size runs in a process of its own, whose peak resident memory is read from the kernel. The
-burst is a TIFF stack (uint16, tiled) made strip by strip from a repeated procedural scene; the
-frames move by whole pixels. Default method: shift_and_add, the cheapest that uses every frame:
-memory is that of reading, tiling, blending and writing. Scenes above 8192 px are one frame linked
-N times. `--window 512` works on the middle alone:
-
-    python benchmarks/memory.py --sizes 20000 --window 256 --method solver --report
+burst is a folder of TIFF frames (uint16, tiled) made strip by strip from a repeated procedural
+scene; the frames move by whole pixels. Default method: shift_and_add, the cheapest that uses every
+frame: memory is that of reading, tiling, blending and writing. `--window`: the middle alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-import os
 import platform
 import resource
 import subprocess
@@ -27,35 +26,32 @@ from pathlib import Path
 import numpy as np
 
 FRAMES = 8
-LINKED_ABOVE_PX = 8192
 
 
-def make_burst(folder: Path, size: int) -> Path:
-    """A folder of frames of `size` px, each a shifted look at a repeated scene, with a side-car."""
+def make_burst(folder: Path, height: int, width: int, striped: bool) -> Path:
+    """A folder of frames, each a shifted look at a repeated scene, with a side-car."""
     import rasterio
 
     from pushframe.scenes import procedural_scene
 
     scene = procedural_scene((512, 512), 7)
     rng = np.random.default_rng(0)
+    blocks = {} if striped else {"tiled": True, "blockxsize": 256, "blockysize": 256}
     profile = {
-        "driver": "GTiff", "height": size, "width": size, "count": 1, "dtype": "uint16",
-        "tiled": True, "blockxsize": 256, "blockysize": 256, "crs": "EPSG:32631",
-        "transform": rasterio.transform.Affine(1, 0, 5e5, 0, -1, 4.8e6),
+        "driver": "GTiff", "height": height, "width": width, "count": 1, "dtype": "uint16",
+        "crs": "EPSG:32631", "transform": rasterio.transform.Affine(1, 0, 5e5, 0, -1, 4.8e6),
+        **blocks,
     }  # fmt: skip
     folder.mkdir()
-    for frame in range(1 if size > LINKED_ABOVE_PX else FRAMES):
+    for frame in range(FRAMES):
         with rasterio.open(folder / f"frame_{frame}.tif", "w", **profile) as sink:
-            for row in range(0, size, 256):
-                height = min(256, size - row)
-                rows = (np.arange(row, row + height) + frame % 3) % 512
-                columns = (np.arange(size) + frame // 3) % 512
-                lines = scene[rows][:, columns] + rng.normal(0, 10, (height, size))
-                sink.write(
-                    lines.clip(0).astype(np.uint16), 1, window=((row, row + height), (0, size))
-                )
-    for frame in range(1, FRAMES if size > LINKED_ABOVE_PX else 0):
-        os.link(folder / "frame_0.tif", folder / f"frame_{frame}.tif")
+            for row in range(0, height, 256):
+                stop = min(row + 256, height)
+                rows = (np.arange(row, stop) + frame % 3) % 512
+                columns = (np.arange(width) + frame // 3) % 512
+                lines = scene[rows][:, columns] + rng.normal(0, 10, (stop - row, width))
+                window = ((row, stop), (0, width))
+                sink.write(lines.clip(0).astype(np.uint16), 1, window=window)
     (folder / "burst.toml").write_text(
         f"exposure = {[1.0] * FRAMES}\nwhite_level = 3400.0\nnoise_a = 0.0\nnoise_b = 100.0\n"
     )
@@ -72,8 +68,8 @@ def run_once(burst: Path, method: str, report: bool, part: int) -> dict[str, flo
     begin = time.perf_counter()
     window = None
     if part:
-        corner = (open_burst(burst).shape[0] - part) // 2
-        window = Window(corner, corner, part, part)
+        top, left = ((size - part) // 2 for size in open_burst(burst).shape)
+        window = Window(top, left, part, part)
     product = burst.parent / "p.tif"
     made = deliver(Order(burst, product, method=method, report=report, window=window))
     seconds = time.perf_counter() - begin
@@ -91,7 +87,9 @@ def run_once(burst: Path, method: str, report: bool, part: int) -> dict[str, flo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[512, 1024, 2048, 4096])
+    parser.add_argument("--widths", type=int, nargs="+", default=[1024, 4096, 20000])
+    parser.add_argument("--height", type=int, nargs="+", default=[256], dest="heights")
+    parser.add_argument("--striped", action="store_true", help="TIFF strips rather than tiles")
     parser.add_argument("--method", default="shift_and_add")
     parser.add_argument("--window", type=int, default=0, help="side of the middle, px; 0 is all")
     parser.add_argument("--report", action="store_true")
@@ -102,14 +100,14 @@ def main() -> None:
         print(json.dumps(run_once(options.one, options.method, options.report, options.window)))
         return
     rows = []
-    for size in options.sizes:
+    for height, width in itertools.product(options.heights, options.widths):
         with tempfile.TemporaryDirectory() as room:
-            burst = make_burst(Path(room) / "burst", size)
+            burst = make_burst(Path(room) / "burst", height, width, options.striped)
             command = [sys.executable, __file__, "--one", str(burst), "--method", options.method]
             command += ["--window", str(options.window)]
             command += ["--report"] if options.report else []
             done = subprocess.run(command, capture_output=True, text=True, check=True)
-        rows.append({"size": size, "frames": FRAMES, **json.loads(done.stdout)})
+        rows.append({"height": height, "width": width, "frames": FRAMES, **json.loads(done.stdout)})
         print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
     if options.out:
         import torch
@@ -121,6 +119,7 @@ def main() -> None:
             "method": options.method,
             "report": options.report,
             "window": options.window or None,
+            "striped": options.striped,
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "commit": commit.stdout.strip() or None,

@@ -231,7 +231,11 @@ PROJ = {
         "items": {"type": "number"},
         "oneOf": [{"minItems": 6, "maxItems": 6}, {"minItems": 9, "maxItems": 9}],
     },
-    "proj:bbox": {"type": "array", "items": {"type": "number"}, "minItems": 4, "maxItems": 6},
+    "proj:bbox": {
+        "type": "array",
+        "items": {"type": "number"},
+        "oneOf": [{"minItems": 4, "maxItems": 4}, {"minItems": 6, "maxItems": 6}],
+    },
 }
 DRAFT = "http://json-schema.org/draft-07/schema#"
 BAND = {
@@ -246,6 +250,7 @@ BAND = {
             for key in ("mean", "minimum", "maximum", "stddev", "valid_percent")
         },
         "additionalProperties": False,
+        "minProperties": 1,
     },
 }
 
@@ -256,7 +261,7 @@ def fields(rules: dict, prefix: str) -> dict:
 
 
 def schemas() -> dict[str, dict]:
-    bands = {"type": "array", "items": {"type": "object", "properties": BAND}}
+    bands = {"type": "array", "minItems": 1, "items": {"type": "object", "properties": BAND}}
     return {
         EXTENSIONS[0]: {
             "$schema": DRAFT,
@@ -331,7 +336,8 @@ def test_extensions_read_what_was_written() -> None:
     projection = ProjectionExtension.ext(item)
     assert projection.code == "EPSG:32631"
     assert projection.transform[:6] == list(UTM)
-    assert projection.shape == [120, 96]
+    assert projection.shape == [120, 96]  # y, x
+    assert rasterio.crs.CRS.from_wkt(projection.wkt2).to_epsg() == 32631
     bands = RasterExtension.ext(item.assets["product"]).bands
     assert [band.unit for band in bands] == ["DN", "DN", "1"]
     assert bands[1].statistics.mean == 2.0

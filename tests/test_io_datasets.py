@@ -60,6 +60,50 @@ def test_a_skysat_delivery_is_a_burst(skysat):
     assert opened.georef.transform is None
 
 
+def udm2(shape):
+    """Eight bands, all clear."""
+    bands = np.zeros((8, *shape), np.uint8)
+    bands[0], bands[6] = 1, 90  # clear, confidence
+    return bands
+
+
+def save_bands(path, bands):
+    from rasterio.errors import NotGeoreferencedWarning
+
+    count, height, width = bands.shape
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)
+        with rasterio.open(path, "w", driver="GTiff", count=count, height=height, width=width,
+                           dtype="uint8", photometric="minisblack") as sink:  # fmt: skip
+            sink.write(bands)
+
+
+def test_masks_of_unusable_data_are_read(skysat):
+    """UDM by bit, UDM2 by band; a mask of another size, and frames without one, change nothing."""
+    folder, _ = skysat
+    scene = "20191015_073816_ssc1d3_{:04d}_basic_panchromatic_{}.tif"
+    bits = np.zeros((20, 24), np.uint8)
+    bits[0, :3] = 1, 2, 128  # not imaged, cloud, suspect data
+    save_tiff(folder / scene.format(10, "udm"), bits)
+    bands = udm2((20, 24))
+    bands[1, 5, 0] = bands[2, 5, 1] = bands[3, 5, 2] = 1  # snow, shadow, light haze: the ground
+    bands[4, 6, 0] = bands[5, 6, 1] = 1  # heavy haze, cloud
+    bands[7, 6, 2] = 1  # the UDM
+    bands[0, 5:7, :3] = 0
+    save_bands(folder / scene.format(11, "udm2"), bands)
+    opened = open_burst(folder)
+    invalid = ~opened.read().valid
+    assert not invalid[0].any()
+    assert invalid[1].nonzero().tolist() == [[0, 0], [0, 1], [0, 2]]
+    assert invalid[2].nonzero().tolist() == [[6, 0], [6, 1], [6, 2]]
+    said = " ".join(opened.notes)
+    assert "Planet's masks are left out, in 2 of 3 frames" in said
+    assert "ssc1d3_0009_basic_udm.tif is not of the size" in said
+    save_tiff(folder / "mine.tif", np.ones((20, 24), np.uint8))
+    (folder / "burst.toml").write_text('valid = "mine.tif"\n')  # what the user says goes first
+    assert bool(read_burst(folder).valid.all())
+
+
 INDEX = "name,datetime,gsd,{column},geom\n{rows}"
 
 

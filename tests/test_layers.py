@@ -26,7 +26,7 @@ RANKS = [
     ["gaussian", "arrays"],
     ["baselines", "validate", "windows", "metrics", "solver", "loss"],
     ["noise_law", "model"],
-    ["weights", "data"],
+    ["weights", "data", "days"],
     ["methods", "train", "align"],
     ["motion_table", "seams"],
     ["scene_motion"],

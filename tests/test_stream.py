@@ -27,12 +27,14 @@ from pushframe.tally import Tally
 rasterio = pytest.importorskip("rasterio")
 
 
-def stream(made, path, strip=7):
-    """Write a product in strips of a few lines."""
+def stream(made, path, lines=7, columns=301):
+    """Write a product in parts of a few lines and columns."""
+    height, width = made.mean.shape
     with new_product(path, made.mean.shape, made.scale, made.georef) as sink:
-        for row in range(0, len(made.mean), strip):
-            part = slice(row, row + strip)
-            sink.write(row, made.mean[part], made.std[part], made.samples[part])
+        for row in range(0, height, lines):
+            for column in range(0, width, columns):
+                part = (slice(row, row + lines), slice(column, column + columns))
+                sink.write(row, column, made.mean[part], made.std[part], made.samples[part])
         sink.provenance = made.provenance
     return sink
 
@@ -71,15 +73,15 @@ def test_streamed_is_the_file_that_is_written_at_once(tmp_path, where, shape):
 
 def test_streamed_is_cloud_optimised(tmp_path):
     cogeo = pytest.importorskip("rio_cogeo")
-    stream(product((1030, 1300)), tmp_path / "p.tif", strip=100)
+    stream(product((1030, 1300)), tmp_path / "p.tif", lines=100)
     assert cogeo.cog_validate(tmp_path / "p.tif", strict=True) == (True, [], [])
 
 
-@pytest.mark.parametrize("limit", [100, 9_000, "the strips alone fit"])
+@pytest.mark.parametrize("limit", [100, 9_000, "the parts alone fit"])
 @pytest.mark.parametrize("there", [False, True])
 def test_full_disk(tmp_path, limit, there, capfd):
     shape = (38, 54)
-    if limit == "the strips alone fit":  # noise does not shrink, and overviews come on top
+    if limit == "the parts alone fit":  # noise does not shrink, and overviews come on top
         shape = (700, 700)
         limit = 3 * 4 * shape[0] * shape[1]
     noise = np.random.default_rng(0).normal(size=(3, *shape)).astype(np.float32)
@@ -95,16 +97,16 @@ def test_full_disk(tmp_path, limit, there, capfd):
 
 
 def test_a_geotiff_that_lost_pixels_is_no_product(tmp_path, monkeypatch):
-    """GDAL may end without an error on a full disk: what it wrote is compared with the strips."""
+    """GDAL may end without an error on a full disk: what it wrote is compared with the parts."""
     made = product((600, 54))
     real = __import__("rasterio.shutil", fromlist=["copy"]).copy
 
     def lossy(source, target, **options):
         real(source, target, **options)
-        raw = source.parent / "strips.raw"
-        with raw.open("r+b") as strips:
-            strips.seek(4 * 54 * 590)
-            strips.write(b"\x00\x00\x80\x3f")
+        raw = source.parent / "parts.raw"
+        with raw.open("r+b") as parts:
+            parts.seek(4 * 54 * 590)
+            parts.write(b"\x00\x00\x80\x3f")
 
     monkeypatch.setattr("rasterio.shutil.copy", lossy)
     with pytest.raises(FileError, match="line 512 was not written"):
@@ -123,29 +125,43 @@ def test_too_little_space_is_said_before_any_work(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_strips_out_of_order_or_missing_are_refused(tmp_path):
-    lines = np.ones((5, 8), np.float32)
-    for row, said in ((5, "from line 0 on"), (0, "expected 10 lines, got 5")):
-        with (
-            pytest.raises(UsageError, match=said),
-            new_product(tmp_path / "p.tif", (10, 8), 2, None) as sink,
-        ):
-            sink.write(row, lines, lines, lines)
+@pytest.mark.parametrize(
+    ("start", "shape", "said"),
+    [
+        ((5, 0), (5, 8), "from line 0, column 0 on"),
+        ((0, 3), (5, 5), "from line 0, column 0 on"),
+        ((0, 0), (5, 9), r"within \(10, 8\)"),
+        ((0, 0), (5, 8), "expected 10 lines, got those before line 5, column 0"),
+        ((0, 0), (10, 3), "got those before line 0, column 3"),
+    ],
+)
+def test_parts_out_of_order_or_missing_are_refused(tmp_path, start, shape, said):
+    part = np.ones(shape, np.float32)
+    with (
+        pytest.raises(UsageError, match=said),
+        new_product(tmp_path / "p.tif", (10, 8), 2, None) as sink,
+    ):
+        sink.write(*start, part, part, part)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("shape", [(300, 170), (150, 400), (64, 64)])
-def test_strips_blend_as_one_canvas_would(shape):
-    """Taken off line by line, and against sums over the whole scene."""
+def held_px(seams):
+    """Pixels that wait in pieces."""
+    return sum(piece[0].numel() for cell in seams.waiting.values() for *_, piece in cell)
+
+
+@pytest.mark.parametrize("shape", [(300, 170), (150, 400), (177, 177), (64, 64)])
+def test_blocks_blend_as_one_canvas_would(shape):
+    """Taken off block by block, against sums over the whole scene."""
     generator = torch.Generator().manual_seed(1)
-    seams = Seams(shape, 2, torch.device("cpu"))
+    seams = Seams(shape, 2)
     canvas = np.zeros((3, 2 * shape[0], 2 * shape[1]))
-    corners, taken = list(tile_corners(shape)), []
-    for index, (rows, columns) in enumerate(corners):
+    found = np.full((2, 2 * shape[0], 2 * shape[1]), -1.0)
+    for rows, columns in tile_corners(shape):
         size = (2 * (rows.stop - rows.start), 2 * (columns.stop - columns.start))
         mean, var = torch.rand(2, *size, generator=generator)
         mean[3, 5] = torch.nan
-        seams.lay((rows, columns), mean, var, torch.ones(size))
+        block = seams.lay((rows, columns), mean, var, torch.ones(size))
         weight = np.ones(size)
         for axis, (part, whole) in enumerate(zip((rows, columns), shape, strict=True)):
             place = np.arange(size[axis]) + 0.5
@@ -161,18 +177,32 @@ def test_strips_blend_as_one_canvas_would(shape):
             canvas, (mean.nan_to_num().numpy(), var.numpy(), np.ones(size)), strict=True
         ):
             total[where] += weight * layer
-        last = index + 1 == len(corners)
-        ready = shape[0] if last else corners[index + 1][0].start
-        if 2 * ready > seams.row:
-            taken.append(seams.take(2 * ready))
-            assert seams.sums.shape[1] <= 2 * 128  # never more than a tile's height is held
-    rows_seen = np.cumsum([0] + [len(part[1]) for part in taken])
-    assert [part[0] for part in taken] == rows_seen[:-1].tolist()
+        assert (block.row, block.column) == (where[0].start, where[1].start)
+        height, width = block.mean.shape
+        place = (
+            ...,
+            slice(block.row, block.row + height),
+            slice(block.column, block.column + width),
+        )
+        assert (found[place] == -1).all()  # each pixel once
+        found[place] = torch.stack([block.mean, block.var])
+    assert held_px(seams) == 0
     with np.errstate(invalid="ignore"):
         expected = canvas[:2] / canvas[2]
-    for layer, found in enumerate((1, 2)):
-        whole = np.concatenate([part[found].numpy() for part in taken])
-        np.testing.assert_allclose(whole, expected[layer], rtol=1e-4)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_what_waits_is_the_overlap_and_not_the_scene():
+    """At 40 columns of tiles: the overlap with the row below, 2 * 16 lines, and a tile."""
+    shape = (176, 3216)
+    seams, most = Seams(shape, 2), 0
+    for rows, columns in tile_corners(shape):
+        tile = torch.rand(2 * (rows.stop - rows.start), 2 * (columns.stop - columns.start))
+        seams.lay((rows, columns), tile, None, tile)
+        most = max(most, held_px(seams))
+    overlap = 32 * 2 * shape[1]
+    # the ends of tiles overlap along both axes, and are held for each of them
+    assert overlap <= most <= 1.3 * overlap + 192**2
 
 
 class Files:

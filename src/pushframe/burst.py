@@ -76,6 +76,7 @@ class Burst:
     valid: bool, shape of `frames`.
     georef: of the reference frame. names: one a frame, for messages and reports.
     notes: what was assumed on reading, in sentences; they go into the product's provenance.
+    days: whether frames are of different days, see `days`.
     """
 
     frames: Tensor
@@ -87,6 +88,7 @@ class Burst:
     georef: GeoRef | None = None
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    days: bool = False
 
     def __post_init__(self) -> None:
         frames = torch.as_tensor(self.frames)
@@ -279,6 +281,7 @@ def stack(bursts: Sequence[Burst]) -> Burst:
         georef=bursts[0].georef,
         names=bursts[0].names,
         notes=bursts[0].notes,
+        days=bursts[0].days,
     )
 
 

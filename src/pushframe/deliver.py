@@ -143,8 +143,8 @@ def deliver(order: Order, on_progress: Progress = lambda *_: None) -> Delivery:
     with atomic_files(order.product.parent) as room:
         files = Companions(room / order.product.name)
         with new_product(files.product, making.shape, order.scale, making.georef) as sink:
-            for strip in making.strips():
-                sink.write(*strip)
+            for part in making.parts():
+                sink.write(*part)
             facts = {**making.provenance(), **facts}
             sink.provenance = facts
         check = _write_beside(order, source, alignment, making, sink, files, facts, on_progress)

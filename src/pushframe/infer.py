@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -15,6 +17,7 @@ from torch import Tensor
 from .baselines import weighted_splat
 from .burst import Burst, GeoRef, Product
 from .checks import check_scale, require
+from .days import MIN_FRAMES, reconciled, with_law_across_days
 from .errors import UsageError
 from .geometry import upscale_georef
 from .methods import METHODS, Estimate, best_method, find_methods
@@ -22,7 +25,7 @@ from .motion_table import FrameMotion, MotionTable
 from .noise_law import MIDDLE_PX, with_noise_law
 from .ops import splat
 from .scene_motion import SceneMotion, Tile, register_scene
-from .seams import Seams, tile_corners
+from .seams import Block, Seams, tile_axes, tile_corners
 from .solver import Belief
 from .version import __version__
 
@@ -49,10 +52,11 @@ class Source(Protocol):
     def moved_px(self, rows: slice, columns: slice) -> Tensor: ...
 
 
-class Strip(NamedTuple):
-    """Finished lines of the product from high-res line `row` on, each (h, s*W) float32 DN."""
+class Part(NamedTuple):
+    """Finished pixels of the product from (row, column) on, high-res px, (h, w) float32 DN."""
 
     row: int
+    column: int
     mean: np.ndarray
     std: np.ndarray
     samples: np.ndarray
@@ -81,10 +85,10 @@ def super_resolve(
 
 
 class Reconstruction:
-    """A product in the making: its lines, from the first to the last, then how they were made.
+    """A product in the making: its parts, from the first to the last, then how they were made.
 
-    source: one burst, or files. The memory in use is that of a few tiles and of the lines that
-    still wait for a neighbour, whatever the height of the scene.
+    source: one burst, or files. The memory in use is that of a few tiles and of what overlaps with
+    the next row of tiles: 1 kB for each px of the scene's width at scale 2.
     """
 
     def __init__(
@@ -127,35 +131,35 @@ class Reconstruction:
 
         return register_scene(self.source.shape, cut, self.scale)
 
-    def strips(self) -> Iterator[Strip]:
-        """All lines of the product, each once and in order."""
-        corners = list(tile_corners(self.source.shape))
-        seams = Seams(self.source.shape, self.scale, self.device)
-        for first in range(0, len(corners), TILES_AT_ONCE):
-            group = corners[first : first + TILES_AT_ONCE]
-            self._lay_tiles(group, seams)
-            done = first + len(group)
-            ready = corners[done][0].start if done < len(corners) else self.source.shape[0]
-            if self.scale * ready > seams.row:
-                yield self._in_dn(*seams.take(self.scale * ready))
-            self.on_tile(done, len(corners))
+    def parts(self) -> Iterator[Part]:
+        """All pixels of the product, each once: a part for each tile, row by row."""
+        total = math.prod(map(len, tile_axes(self.source.shape)))
+        corners = tile_corners(self.source.shape)
+        seams = Seams(self.source.shape, self.scale)
+        done = 0
+        while group := list(islice(corners, TILES_AT_ONCE)):
+            for block in self._lay_tiles(group, seams):
+                yield self._in_dn(block)
+            done += len(group)
+            self.on_tile(done, total)
 
     def product(self) -> Product:
         """The whole product in memory."""
-        strips = list(self.strips())
-        mean, std, samples = (
-            np.concatenate([getattr(strip, name) for strip in strips])
-            for name in ("mean", "std", "samples")
-        )
+        mean, std, samples = layers = np.empty((3, *self.shape), np.float32)
+        for row, column, *images in self.parts():
+            height, width = images[0].shape
+            place = (slice(row, row + height), slice(column, column + width))
+            for layer, image in zip(layers, images, strict=True):
+                layer[place] = image
         return Product(mean, std, samples, self.scale, self.georef, self.provenance())
 
     def provenance(self) -> dict[str, str]:
-        """How the product was made; complete once all strips are made."""
+        """How the product was made; complete once all parts are made."""
         facts = dataclasses.replace(self.facts, notes=(*self.facts.notes, *self.notes))
         return _provenance(facts, self.method_name, self.scale, self.device)
 
     def frames(self) -> list[FrameMotion]:
-        """What became of each frame; complete once all strips are made."""
+        """What became of each frame; complete once all parts are made."""
         rows = self.motion.rows()
         if self.scene is None:
             return rows
@@ -164,7 +168,7 @@ class Reconstruction:
             for row, (bend_px, error_px) in zip(rows, self.scene.summary(), strict=True)
         ]
 
-    def _lay_tiles(self, tiles: list[Tile], seams: Seams) -> None:
+    def _lay_tiles(self, tiles: list[Tile], seams: Seams) -> Iterator[Block]:
         """Reconstruct tiles of one size as a batch and lay them down."""
         batch = tiled_batch(self.source, tiles, self.facts).to(self.device)
         belief = believed(self.scene, self.source, tiles, self.device)
@@ -174,14 +178,14 @@ class Reconstruction:
         self.motion.update(batch, estimate)
         for index, tile in enumerate(tiles):
             posterior = estimate.posterior[index]
-            seams.lay(tile, posterior.mean, posterior.var, samples[index])
+            yield seams.lay(tile, posterior.mean, posterior.var, samples[index])
 
-    def _in_dn(self, row: int, mean: Tensor, var: Tensor | None, samples: Tensor) -> Strip:
-        if var is None:
+    def _in_dn(self, block: Block) -> Part:
+        if block.var is None:
             self.notes[_no_bar(self.method_name)] = None
-        gain, black = self.facts.gain[0, 0].cpu(), self.facts.black_level[0].cpu()
-        return Strip(row, *_to_dn(mean.cpu(), None if var is None else var.cpu(), gain, black),
-                     samples.cpu().numpy())  # fmt: skip
+        gain, black = self.facts.gain[0, 0].to(self.device), self.facts.black_level[0]
+        mean, std = _to_dn(block.mean, block.var, gain, black.to(self.device))
+        return Part(block.row, block.column, mean, std, block.samples.cpu().numpy())
 
 
 def make_product(
@@ -237,10 +241,13 @@ def believed(
 
 
 def tiled_batch(source: Source, tiles: Sequence[Tile], facts: Burst) -> Burst:
-    """Windows of one size as a batch, with the levels and the noise law of `facts`."""
+    """Windows of one size as a batch, with the levels and the noise law of `facts`.
+
+    Frames of different days are reconciled, tile by tile.
+    """
     parts = [source.tile(*tile) for tile in tiles]
     count = len(tiles)
-    return Burst(
+    batch = Burst(
         frames=torch.cat([part.frames for part in parts]),
         exposure=facts.exposure.expand(count, -1),
         white_level=facts.white_level.expand(count),
@@ -248,7 +255,9 @@ def tiled_batch(source: Source, tiles: Sequence[Tile], facts: Burst) -> Burst:
         valid=torch.cat([part.valid for part in parts]),
         black_level=facts.black_level.expand(count),
         names=facts.names,
+        days=facts.days,
     )
+    return reconciled(batch).burst if facts.days and facts.noise is not None else batch
 
 
 def facts_of(source: Source, scale: int, noise: bool) -> Burst:
@@ -263,6 +272,8 @@ def facts_of(source: Source, scale: int, noise: bool) -> Burst:
         for start, size in zip(starts, source.shape, strict=True)
     )
     middle = source.tile(rows, columns)
+    if noise and middle.days and middle.count >= MIN_FRAMES:
+        return with_law_across_days(middle)
     if not noise or middle.noise is not None:
         return middle
     share = middle.valid[0].float().mean((-1, -2))

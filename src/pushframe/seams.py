@@ -1,8 +1,11 @@
-"""Overlapping tiles laid side by side without seams, a strip of finished lines at a time."""
+"""Overlapping tiles laid side by side without seams, a finished block at a time."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,64 +15,99 @@ TILE_PX = 96
 OVERLAP_PX = 16
 
 
-def tile_corners(shape: tuple[int, int]) -> Iterator[tuple[slice, slice]]:
-    """Overlapping tiles that cover a frame, row by row; the whole frame where it is small."""
+def tile_axes(shape: tuple[int, int]) -> tuple[list[slice], list[slice]]:
+    """Overlapping parts that cover each axis of a frame; all of it where it is small."""
     axes = []
     for size in shape:
         side = size if size <= LARGEST_TILE_PX else TILE_PX
         count = 1 + -(-(size - side) // (TILE_PX - OVERLAP_PX))
         starts = [round(k * (size - side) / max(count - 1, 1)) for k in range(count)]
         axes.append([slice(start, start + side) for start in starts])
-    return ((rows, columns) for rows in axes[0] for columns in axes[1])
+    return axes[0], axes[1]
+
+
+def tile_corners(shape: tuple[int, int]) -> Iterator[tuple[slice, slice]]:
+    """Overlapping tiles that cover a frame, row by row; the whole frame where it is small."""
+    down, across = tile_axes(shape)
+    return ((rows, columns) for rows in down for columns in across)
+
+
+class Block(NamedTuple):
+    """Finished pixels from (row, column) on, high-res px: images (h, w), NaN where unknown.
+
+    var: None where a method has none.
+    """
+
+    row: int
+    column: int
+    mean: Tensor
+    var: Tensor | None
+    samples: Tensor
 
 
 class Seams:
-    """Tiles blended with weights that fall to zero at inner edges; finished lines are taken off.
+    """Tiles blended with weights that fall to zero at inner edges; each tile finishes a block.
 
-    shape: of the low-res scene. Only the lines between the last one taken and the lowest tile are
-    held: `row` is the first of them, high-res px.
+    shape: of the low-res scene. The corners of the tiles cut the scene into blocks. A tile is cut
+    into pieces where they meet, which wait until the last tile that reaches their block is laid:
+    what is held is a few tiles, and for each column of tiles the overlap with the row below.
     """
 
-    def __init__(self, shape: tuple[int, int], scale: int, device: torch.device) -> None:
+    def __init__(self, shape: tuple[int, int], scale: int) -> None:
         self.shape, self.scale = shape, scale
-        self.row = 0
-        self.sums = torch.zeros(4, 0, scale * shape[1], device=device)
-        self.has_var = True
+        self.cells = [
+            [
+                slice(scale * start, scale * stop)
+                for start, stop in pairwise([*(part.start for part in axis), size])
+            ]
+            for axis, size in zip(tile_axes(shape), shape, strict=True)
+        ]
+        self.waiting: dict[tuple[int, int], list[tuple[int, int, Tensor]]] = defaultdict(list)
 
     def lay(
         self, tile: tuple[slice, slice], mean: Tensor, var: Tensor | None, samples: Tensor
-    ) -> None:
-        """Add one tile's images, each (s*h, s*w); NaN counts as nothing."""
+    ) -> Block:
+        """Add the next tile, row by row, and take the block at its corner, which it completes.
+
+        Images are (s*h, s*w); NaN counts as nothing.
+        """
         rows, columns = (slice(self.scale * part.start, self.scale * part.stop) for part in tile)
-        self._reach(rows.stop)
-        place = (slice(rows.start - self.row, rows.stop - self.row), columns)
         ramps = [self._ramp(part, size, mean) for part, size in zip(tile, self.shape, strict=True)]
         weight = ramps[0][:, None] * ramps[1] * torch.isfinite(mean)
-        self.has_var = self.has_var and var is not None
         layers = (mean, torch.zeros_like(mean) if var is None else var, samples)
-        for total, layer in zip(self.sums[:3], layers, strict=True):
-            total[place] += weight * torch.nan_to_num(layer)
-        self.sums[3][place] += weight
+        sums = torch.stack([*(weight * torch.nan_to_num(layer) for layer in layers), weight])
+        own = self._cut(sums, rows, columns)
+        row, column, mean, found, samples = self._take(own, sums)
+        return Block(row, column, mean, None if var is None else found, samples)
 
-    def take(self, until: int) -> tuple[int, Tensor, Tensor | None, Tensor]:
-        """The lines up to `until`, high-res px, which no later tile touches.
+    def _cut(self, sums: Tensor, rows: slice, columns: slice) -> tuple[int, int]:
+        """Hand the pieces of a tile to their blocks; which block its corner is."""
+        met = [
+            [k for k, cell in enumerate(cells) if part.start < cell.stop and cell.start < part.stop]
+            for cells, part in zip(self.cells, (rows, columns), strict=True)
+        ]
+        for i in met[0]:
+            for j in met[1]:
+                place, origin = [], []
+                for cell, part in ((self.cells[0][i], rows), (self.cells[1][j], columns)):
+                    start, stop = max(cell.start, part.start), min(cell.stop, part.stop)
+                    place.append(slice(start - part.start, stop - part.start))
+                    origin.append(start - cell.start)
+                # a copy, so that the rest of the tile is not held with it
+                piece = sums[:, place[0], place[1]].clone()
+                self.waiting[i, j].append((origin[0], origin[1], piece))
+        return met[0][0], met[1][0]
 
-        First line, mean, variance (None where a method has none) and samples, NaN where nothing
-        is known.
-        """
-        first, height = self.row, until - self.row
-        done, self.sums = self.sums[:, :height], self.sums[:, height:].clone()
-        self.row = until
-        weight = torch.where(done[3] > 0, done[3], torch.nan)
-        mean, var, samples = done[:3] / weight
-        return first, mean, var if self.has_var else None, torch.nan_to_num(samples)
-
-    def _reach(self, until: int) -> None:
-        """Hold lines up to `until`."""
-        missing = until - self.row - self.sums.shape[1]
-        if missing > 0:
-            room = self.sums.new_zeros(4, missing, self.sums.shape[2])
-            self.sums = torch.cat([self.sums, room], 1)
+    def _take(self, cell: tuple[int, int], like: Tensor) -> tuple[int, int, Tensor, Tensor, Tensor]:
+        """The pieces of a block added up: where it begins, mean, variance and samples."""
+        rows, columns = self.cells[0][cell[0]], self.cells[1][cell[1]]
+        total = like.new_zeros(4, rows.stop - rows.start, columns.stop - columns.start)
+        for down, right, piece in self.waiting.pop(cell):
+            height, width = piece.shape[1:]
+            total[:, down : down + height, right : right + width] += piece
+        weight = torch.where(total[3] > 0, total[3], torch.nan)
+        mean, var, samples = total[:3] / weight
+        return rows.start, columns.start, mean, var, torch.nan_to_num(samples)
 
     def _ramp(self, part: slice, size: int, like: Tensor) -> Tensor:
         """Weights along one axis: a ramp over the overlap at each edge that has a neighbour."""

@@ -16,7 +16,7 @@ from .frames import to_float32
 from .source import Opened
 
 SCALARS = ("white_level", "black_level", "noise_a", "noise_b")
-KEYS = ("frames", "exposure", *SCALARS, "valid", "reference", "truth", "flow_px", "notes")
+KEYS = ("frames", "exposure", *SCALARS, "valid", "reference", "days", "truth", "flow_px", "notes")
 
 
 def check_keys(keys: Iterable[str], known: tuple[str, ...]) -> None:
@@ -50,6 +50,18 @@ def number(key: str, value: Any, kinds: str = "uif") -> float:
     require(array.size == 1, f"one number for {key}", f"{array.size}", f"correct `{key}`")
     require(bool(np.isfinite(array).all()), f"a finite {key}", array.item(), f"correct `{key}`")
     return float(array.item())
+
+
+def flag(key: str, value: Any) -> bool:
+    """`value` as true or false."""
+    array = np.asarray(value)
+    require(
+        array.dtype.kind == "b" and array.size == 1,
+        f"{key} as true or false",
+        repr(value)[:60],
+        f"correct `{key}`",
+    )
+    return bool(array.item())
 
 
 def exposures(value: Any, count: int) -> np.ndarray | None:

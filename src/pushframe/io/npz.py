@@ -13,7 +13,7 @@ from ..burst import Burst
 from ..checks import require
 from ..errors import FileError
 from .atomic import atomic_path
-from .contents import KEYS, SCALARS, check_keys, exposures, number, numbers
+from .contents import KEYS, SCALARS, check_keys, exposures, flag, number, numbers
 from .frames import ArrayFrame, to_float32
 from .georef import georef_from_json, georef_to_json
 from .guard import decoding, need_file
@@ -77,6 +77,7 @@ def open_npz(path: Path) -> Opened:
         scalars={key: number(key, table[key]) for key in SCALARS if key in table},
         masks=tuple(ArrayFrame(mask, f"mask {k}") for k, mask in enumerate(masks)),
         reference=int(number("reference", table.get("reference", 0), kinds="ui")),
+        days=flag("days", table.get("days", False)),
         said=tuple(map(str, np.atleast_1d(table.get("notes", ())))),
     )
     return Opened(source, lambda: _verified(path))
@@ -115,6 +116,8 @@ def burst_fields(burst: Burst) -> dict[str, Any]:
     }
     if burst.noise is not None:
         fields |= {"noise_a": float(burst.noise.a), "noise_b": float(burst.noise.b)}
+    if burst.days:
+        fields["days"] = True
     if burst.notes:
         fields["notes"] = list(burst.notes)
     return fields

@@ -138,7 +138,9 @@ def sidecar_text(fields: Mapping[str, Any]) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A string, number or nested list in TOML."""
+    """A string, number, truth value or nested list in TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):

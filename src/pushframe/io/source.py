@@ -56,8 +56,9 @@ class BurstSource:
     frames: in the order of the files; reference: index of the reference among them. masks: a
     frame each, non-zero where valid. stated_exposure: (N,), or None to estimate it. scalars: white
     and black level and noise law, those that were given. placements: where each frame lies
-    against the reference; as they come, if empty. window: the part of the reference's grid that
-    is the burst, all of it unless given.
+    against the reference; as they come, if empty. days: whether they are of
+    different days. window: the part of the reference's grid that is the burst, all of it unless
+    given.
     """
 
     frames: tuple[Frame, ...]
@@ -67,6 +68,7 @@ class BurstSource:
     reference: int = 0
     said: tuple[str, ...] = ()
     placements: tuple[Placement, ...] = ()
+    days: bool = False
     window: tuple[slice, slice] | None = None
 
     def __post_init__(self) -> None:
@@ -200,6 +202,7 @@ class BurstSource:
             georef=self.crop(rows, columns).georef,
             names=self.names,
             notes=self.notes,
+            days=self.days,
         )
 
     def read(self) -> Burst:
@@ -211,7 +214,7 @@ class BurstSource:
         )
         burst = Burst.from_dn(
             frames, self.exposure, self.white_level, self.black_level,
-            noise=self.noise, names=self._file_names, notes=self.notes,
+            noise=self.noise, names=self._file_names, notes=self.notes, days=self.days,
         )  # fmt: skip
         # the georeference is already that of the frame that becomes the reference
         return dataclasses.replace(burst.select(self.order), georef=self.georef)

@@ -163,11 +163,10 @@ def _projection(shape: tuple[int, int], georef: GeoRef | None) -> dict[str, Any]
     x, y = a * columns + b * rows + c, d * columns + e * rows + f
     fields |= {
         "proj:code": ":".join(authority) if authority else None,
+        "proj:wkt2": crs.to_wkt(version="WKT2_2019"),  # what GDAL reads
         "proj:transform": [a, b, c, d, e, f, 0.0, 0.0, 1.0],
         "proj:bbox": [float(value) for value in (x.min(), y.min(), x.max(), y.max())],
     }
-    if not authority:
-        fields["proj:wkt2"] = crs.to_wkt(version="WKT2_2019")
     return fields
 
 

@@ -14,14 +14,16 @@ from ..checks import frame_label, require
 from ..errors import BurstError
 from ..geometry import upscale_georef
 from .atomic import atomic_folder, atomic_path
-from .contents import SCALARS, exposures, number, numbers
+from .contents import SCALARS, exposures, flag, number, numbers
 from .exposure import stated_exposure
+from .frames import Frame
 from .georef import crs_name, pixel_size, same_crs, same_pixel
 from .guard import naming
 from .npz import burst_fields, load_npy
 from .raster import RasterFrame, open_layers, write_layers
 from .sidecar import NAME, Sidecar, find_sidecar, sidecar_text, strings
 from .source import BurstSource, Opened, Verified
+from .udm import udm_masks
 
 OWN_FILES = (NAME, "frame_*.tif", "truth.tif", "flow_px.npy")
 
@@ -45,12 +47,18 @@ def open_tiff(path: Path) -> Opened:
             found = stated_exposure(side.home.parent, frames)
             if found is not None:
                 exposure, said = found[0], [found[1]]
+        if "valid" in table:
+            masks: tuple[Frame, ...] = _masks(side, frames)
+        else:
+            masks, told = udm_masks(side.home.parent, frames)
+            said.extend(told)
         source = BurstSource(
             frames=tuple(frames),
             stated_exposure=exposure,
             scalars={key: number(key, table[key]) for key in SCALARS if key in table},
-            masks=_masks(side, frames) if "valid" in table else (),
+            masks=masks,
             reference=_reference(table.get("reference", 0), names),
+            days=flag("days", table.get("days", False)),
             said=(*strings("notes", table.get("notes", [])), *said),
         )
         return Opened(source, lambda: _verified(side))

@@ -208,8 +208,13 @@ def _pieces(burst: Burst, scale: int, motion: Tensor | Belief | None) -> list[_P
 
 
 def _solved(task: _Task) -> list[_Piece]:
-    """Translations in Fourier space; from there, in space, what is masked and what bends."""
+    """Translations in Fourier space; from there, in space, what is masked and what bends.
+
+    Not where frames are of different days: what the days left looks like bends and like detail.
+    """
     shifted = _in_fourier_space(task)
+    if task.burst.days:
+        return [shifted]
     basis = smooth_basis(task.burst.shape, task.start_px)
     bent = torch.zeros_like(task.kept[:, 0]) if task.belief is None else task.belief.bends()
     pieces = _replaced(shifted, task, task.much_masked() & ~bent, basis[:1])
