@@ -176,12 +176,13 @@ def test_a_poisoned_burst_is_reported_and_the_rest_is_skipped_next_time(
 
 
 def alive_in(group: int) -> list[str]:
-    """Processes of a group that still run; one that waits to be reaped does not."""
+    """Processes of a group that still run; one that has given back its memory does not."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            state, _, its_group = entry.read_text().rpartition(")")[2].split()[:3]
-            found += [entry.parent.name] if int(its_group) == group and state != "Z" else []
+            its_group = int(entry.read_text().rpartition(")")[2].split()[2])
+            running = entry.with_name("cmdline").read_bytes()
+            found += [entry.parent.name] if its_group == group and running else []
     return found
 
 

@@ -60,8 +60,8 @@ def test_values_are_those_of_the_product(made: Made) -> None:
     layers = {layer["name"]: layer for layer in made.page.data["layers"]}
     assert list(layers) == ["one frame", "upsampled reference", "base"]
     for name, band in (("mean", made.product.mean), ("std", made.product.std)):
-        found = unpack(layers["solver"][name])
-        np.testing.assert_allclose(found, band, atol=layers["solver"][name]["step"])
+        found = unpack(layers["base"][name])
+        np.testing.assert_allclose(found, band, atol=layers["base"][name]["step"])
     reference = unpack(layers["one frame"]["mean"])
     np.testing.assert_allclose(reference, made.burst.raw_dn()[0], atol=0.1)
     upsampled = unpack(layers["upsampled reference"]["mean"])
