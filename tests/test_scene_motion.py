@@ -230,3 +230,20 @@ def test_one_tile_has_no_scene() -> None:
         raise AssertionError("nothing to look at")
 
     assert register_scene((100, 120), cut, 2) is None
+
+
+def test_windows_of_few_frames_or_of_hidden_ones_do_not_claim_to_know() -> None:
+    """With fewer frames than aliases the likelihood is off by more than it states."""
+    setting = dataclasses.replace(PRESETS["paper"], frames=8, size=32)
+    burst = simulate_one(sources(setting, 1)[0], setting, 0).burst.batched()
+    hidden = burst.valid.clone()
+    hidden[:, 3, :, 8:] = False
+    errors = []
+    for part in (burst, burst.select(range(3)), dataclasses.replace(burst, valid=hidden)):
+        var = measure(part, 2).covariance.diagonal(dim1=-2, dim2=-1)
+        errors.append(var[0, :, [0, var.shape[-1] // 2]].amax(1).sqrt().tolist())
+    many, few, masked = errors
+    assert max(many[1:]) < 0.02
+    assert min(few[1:]) > 0.09
+    assert masked[3] > 0.03
+    assert max(masked[1:3]) < 0.02

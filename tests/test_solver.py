@@ -16,6 +16,7 @@ from pushframe.filters import gaussian_blur
 from pushframe.gaussian import GaussianProblem
 from pushframe.methods import METHODS
 from pushframe.metrics import Metrics
+from pushframe.motion_table import MotionTable
 from pushframe.noise import frame_noise_var
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, simulate
@@ -186,8 +187,11 @@ def test_a_foreign_frame_is_left_out_and_named(batch: Simulated) -> None:
     without = [k for k in range(10) if k != 4]
     clean = psnr(solve(batch.burst.select(without), 2).posterior.mean, batch.truth)
     assert psnr(solution.posterior.mean, batch.truth) > clean - 0.5
-    notes = METHODS["solver"].run(spoilt, 2, None).notes
-    assert notes == ("frame 4 disagrees with the others and was left out.",)
+    table = MotionTable(spoilt.names)
+    table.update(spoilt, METHODS["solver"].run(spoilt, 2, None))
+    assert table.notes() == ["frame 4 disagrees with the others and was left out."]
+    table.update(batch.burst, METHODS["solver"].run(batch.burst, 2, None))
+    assert table.notes() == ["frame 4 disagrees with the others and was left out in part."]
 
 
 def test_a_moving_object_is_not_blended_in(batch: Simulated, solved) -> None:

@@ -155,7 +155,9 @@ class Reconstruction:
 
     def provenance(self) -> dict[str, str]:
         """How the product was made; complete once all parts are made."""
-        facts = dataclasses.replace(self.facts, notes=(*self.facts.notes, *self.notes))
+        facts = dataclasses.replace(
+            self.facts, notes=(*self.facts.notes, *self.motion.notes(), *self.notes)
+        )
         return _provenance(facts, self.method_name, self.scale, self.device)
 
     def frames(self) -> list[FrameMotion]:
@@ -174,7 +176,6 @@ class Reconstruction:
         belief = believed(self.scene, self.source, tiles, self.device)
         estimate: Estimate = self.method.run(batch, self.scale, belief)
         samples = count_samples(batch, estimate, self.scale)
-        self.notes.update(dict.fromkeys(estimate.notes))
         self.motion.update(batch, estimate)
         for index, tile in enumerate(tiles):
             posterior = estimate.posterior[index]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .baselines import bicubic, map_estimate, shift_and_add
 from .burst import Burst, Posterior
-from .checks import frame_label, require
+from .checks import require
 from .config import suggestion
 from .errors import UsageError
 from .gaussian import far_from_samples
@@ -27,14 +27,14 @@ MAP_SAMPLES = 16
 class Estimate(NamedTuple):
     """A posterior and the motion it was made with; None where a method uses no motion.
 
-    used: (B, N, H, W) bool, the pixels that entered; None for all valid ones. notes: what a user
-    should know of how it was made, in sentences.
+    used: (B, N, H, W) bool, the pixels that entered; None for all valid ones. kept: (B, N) bool,
+    the frames that agree with the others; None where nothing was judged.
     """
 
     posterior: Posterior
     flow_px: Tensor | None
     used: Tensor | None = None
-    notes: tuple[str, ...] = ()
+    kept: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -63,20 +63,7 @@ def _registered(reconstruct: Callable[[Burst, Tensor, int], Posterior]) -> Calla
 
 def _solved(burst: Burst, scale: int, motion: Tensor | Belief | None) -> Estimate:
     solved = solve(burst, scale, motion)
-    notes = _left_out(burst, solved.kept)
-    return Estimate(solved.posterior, solved.flow_px, solved.used, notes)
-
-
-def _left_out(burst: Burst, kept: Tensor) -> tuple[str, ...]:
-    """A sentence for each frame that was not kept, (B, N) bool, in all or some of a batch."""
-    there = burst.valid.any(-1).any(-1)  # a tile may lie outside some frames
-    share = ((~kept & there).sum(0) / there.sum(0).clamp(min=1)).tolist()
-    return tuple(
-        f"{frame_label(k, name)} disagrees with the others and was left out"
-        f"{'.' if share[k] == 1 else ' in part.'}"
-        for k, name in enumerate(burst.names)
-        if share[k] > 0
-    )
+    return Estimate(solved.posterior, solved.flow_px, solved.used, solved.kept)
 
 
 METHODS = {
@@ -157,5 +144,5 @@ def run_network(
         used, motion = estimate_motion(burst, scale, kind, flow_px, belief)
     posterior = network(used, motion)
     unknown = far_from_samples(used.valid, motion.flow_px, scale)
-    notes = _left_out(burst, used.valid.any(-1).any(-1))
-    return Estimate(posterior.without(unknown), motion.flow_px, used.valid, notes)
+    kept = used.valid.any(-1).any(-1)
+    return Estimate(posterior.without(unknown), motion.flow_px, used.valid, kept)

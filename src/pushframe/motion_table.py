@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .burst import Burst
+from .checks import frame_label
 from .methods import Estimate
 
 
@@ -40,6 +41,7 @@ class MotionTable:
         self.shift = torch.zeros(len(names), 2, dtype=torch.float64)
         self.square = torch.zeros_like(self.shift)
         self.pixels = torch.zeros(2, len(names), dtype=torch.float64)  # valid, used
+        self.tiles = torch.zeros(2, len(names), dtype=torch.long)  # that show a frame, that drop it
 
     def update(self, burst: Burst, estimate: Estimate) -> None:
         """Add a batch of tiles."""
@@ -49,6 +51,9 @@ class MotionTable:
             used[:, 1:] = False
         for total, mask in zip(self.pixels, (burst.valid, used), strict=True):
             total += mask.sum((0, 2, 3), dtype=torch.float64).cpu()
+        if estimate.kept is not None:
+            there = burst.valid.any(-1).any(-1)  # a tile may lie outside some frames
+            self.tiles += torch.stack([there, there & ~estimate.kept]).sum(1).cpu()
         if estimate.flow_px is not None:
             # a frame that hardly reaches a tile has little to say of its motion there
             weight = used.double().mean((2, 3)).cpu()
@@ -57,6 +62,17 @@ class MotionTable:
             self.weight += weight.sum(0)
             self.shift += (weight[..., None] * shift).sum(0)
             self.square += (weight[..., None] * shift.square()).sum(0)
+
+    def notes(self) -> list[str]:
+        """A sentence for each frame that was dropped, in all tiles that show it or in some."""
+        return [
+            f"{frame_label(k, name)} disagrees with the others and was left out"
+            f"{'.' if dropped == there else ' in part.'}"
+            for k, (name, there, dropped) in enumerate(
+                zip(self.names, *self.tiles.tolist(), strict=True)
+            )
+            if dropped > 0
+        ]
 
     def rows(self) -> list[FrameMotion]:
         """One row a frame, in their order."""

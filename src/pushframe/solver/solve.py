@@ -28,6 +28,8 @@ MAX_FOREIGN = 0.5  # share of foreign pixels beyond which a frame is of another 
 LEAST_SEEN = 0.15  # share of valid pixels below which a frame cannot be registered
 MUCH_MASKED = 0.003  # share of masked pixels beyond which frames are fitted in space
 MUCH_MASKED_OF_FEW = 0.05
+FEW_FRAMES_PX = 0.1  # how far off a window of fewer frames than aliases may be, unnoticed
+HIDDEN_PX = 0.05  # the same of a frame that it hardly shows
 
 
 class Solution(NamedTuple):
@@ -182,7 +184,21 @@ def measure(burst: Burst, scale: int, belief: Belief | None = None) -> Evidence:
         parts.append((chosen, told))
     order = torch.cat([chosen for chosen, _ in parts]).argsort()
     mean, covariance = (torch.cat([told[k] for _, told in parts])[order] for k in (0, 1))
-    return Evidence(mean, covariance)
+    return Evidence(mean, covariance + _unstated(burst, kept, scale, len(basis)))
+
+
+def _unstated(burst: Burst, kept: Tensor, scale: int, functions: int) -> Tensor:
+    """Covariance that a fit does not state, (B, N, 2 K + 1, 2 K + 1), of its translations.
+
+    With fewer frames than aliases the likelihood itself is off, and frames that show little of a
+    window are filled with what the others predict.
+    """
+    shown = (burst.valid & kept[..., None, None]).to(burst.frames).mean((-1, -2))
+    few = (shown.sum(1, keepdim=True) < scale**2) * FEW_FRAMES_PX**2
+    var = few + ((1 - shown) * HIDDEN_PX) ** 2
+    constant = torch.zeros(2 * functions + 1, device=var.device)
+    constant[[0, functions]] = 1
+    return var[..., None, None] * torch.diag(constant)
 
 
 def _start_px(burst: Burst, belief: Belief | None) -> Tensor:
