@@ -55,10 +55,9 @@ def reconstruct(
     problem = GaussianProblem(flow_px, good / noise_var, knots, scale)
     level = weighted_mean(frames, problem.precision)
     data = frames - level
-    holed = (good.any(-1).any(-1) & ~good.all(-1).all(-1)).any(1)
-    tolerance = torch.full_like(level[:, 0], TOLERANCE)
-    tolerance[holed] = HOLED_TOLERANCE
-    error_std = ERROR_STD * ~holed[:, None, None]
+    holed = (good.any(-1).any(-1) & ~good.all(-1).all(-1)).any(1)[:, None, None]
+    tolerance = torch.where(holed, HOLED_TOLERANCE, TOLERANCE)
+    error_std = ERROR_STD * ~holed
     image = problem.solve(data, tolerance=tolerance, error_std=error_std)
     mismatch = torch.zeros_like(level[:, 0, 0, 0])
     unsettled = torch.ones_like(mismatch, dtype=torch.bool)
