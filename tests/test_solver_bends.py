@@ -252,14 +252,14 @@ def test_bars_know_where_masks_took_a_whole_sub_grid() -> None:
     whole = made(exposure_error=0.01, seed=5, size=40)
     masked = holes(whole.burst, 0.15)
     solution = solve(masked, 2)
-    assert psnr(solution.posterior.mean, whole.truth) < 45
-    assert mean_z2(solution.posterior, whole.truth) < 6
+    assert psnr(solution.posterior.mean, whole.truth) < 50  # 57 unmasked
+    assert mean_z2(solution.posterior, whole.truth) < 2
     kept = torch.ones(1, 10, dtype=torch.bool)
     basis = smooth_basis(masked.shape, masked.frames)[:1]
     fit = fit_in_space(masked, kept, whole.flow_px, 2, basis, moving=False)
     made_by = reconstruct(masked, fit.good, fit.flow_px, fit.gain, fit.knots, 2)
     blind = Posterior(made_by.mean, bent_variance(made_by, fit.misplaced, torch.ones(1)))
-    assert mean_z2(blind, whole.truth) > 20  # twin: by the number of samples alone
+    assert mean_z2(blind, whole.truth) > 5  # twin: by the number of samples alone
 
 
 def test_a_much_masked_reference_is_found_through_the_others() -> None:

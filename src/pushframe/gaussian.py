@@ -119,14 +119,15 @@ class GaussianProblem:
         self,
         data: Tensor,
         start: Tensor | None = None,
-        tolerance: float = 5e-4,
-        error_std: float = 0.0,
+        tolerance: Tensor | float = 5e-4,
+        error_std: Tensor | float = 0.0,
     ) -> Tensor:
         """The canvas (B, h, w) of least energy for data (B, N, H, W) counted from the level.
 
         start: a canvas to begin from, `periodic_mean` by default. Solved to a relative residual of
         `tolerance`, or to an error of so many posterior standard deviations, rms over the canvas,
-        as the preconditioner counts them: inside frames it is right, at their borders too small.
+        as the preconditioner counts them: inside frames it is right, at their borders and holes
+        too small. Both one number, or (B, 1, 1).
         """
         right = self.model.adjoint(self.precision * data)
         if start is None and self.nodes == 1:

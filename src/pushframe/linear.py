@@ -30,18 +30,20 @@ class System(Protocol):
 def conjugate_gradients(
     system: System,
     right: Tensor,
-    tolerance: float,
+    tolerance: Tensor | float,
     start: Tensor | None = None,
-    enough: float = 0.0,
+    enough: Tensor | float = 0.0,
     max_steps: int = 300,
 ) -> Tensor:
     """Solve `normal(x) = right` for each entry of a batch, to a relative preconditioned residual.
 
     right: (B, h, w). Each entry stops by itself, and is put aside when others have too.
-    enough: a squared preconditioned residual that is small by itself, whatever `right` is.
+    enough: a squared preconditioned residual that is small by itself, whatever `right` is. Both
+    one number, or (B, 1, 1).
     """
     x = torch.zeros_like(right) if start is None else start
-    goal = (tolerance**2 * _dot(right, system.precondition(right))).clamp(min=enough)
+    goal = tolerance**2 * _dot(right, system.precondition(right))
+    goal = goal.maximum(torch.as_tensor(enough).to(goal))
     residual = right if start is None else right - system.normal(start)
     direction = preconditioned = system.precondition(residual)
     energy = _dot(residual, preconditioned)

@@ -15,6 +15,7 @@ from .mismatch import unexplained
 MAX_REWEIGHTINGS = 3
 ERROR_STD = 0.05  # posterior standard deviations by which an image may miss its least energy
 TOLERANCE = 2e-4  # of the image, where noise is so low that ERROR_STD is next to nothing
+HOLED_TOLERANCE = 5e-5  # and where frames have holes: the preconditioner knows of none of them
 
 
 class Reconstruction(NamedTuple):
@@ -54,7 +55,10 @@ def reconstruct(
     problem = GaussianProblem(flow_px, good / noise_var, knots, scale)
     level = weighted_mean(frames, problem.precision)
     data = frames - level
-    image = problem.solve(data, tolerance=TOLERANCE, error_std=ERROR_STD)
+    holed = (good.any(-1).any(-1) & ~good.all(-1).all(-1)).any(1)[:, None, None]
+    tolerance = torch.where(holed, HOLED_TOLERANCE, TOLERANCE)
+    error_std = ERROR_STD * ~holed
+    image = problem.solve(data, tolerance=tolerance, error_std=error_std)
     mismatch = torch.zeros_like(level[:, 0, 0, 0])
     unsettled = torch.ones_like(mismatch, dtype=torch.bool)
     varying = burst.noise.a > 0 if burst.noise is not None else ~unsettled
@@ -75,7 +79,7 @@ def reconstruct(
         )
         problem = problem.reweighted(precision)
         solved = problem.part(again).solve(
-            data[again], image[again], tolerance=TOLERANCE, error_std=ERROR_STD
+            data[again], image[again], tolerance=tolerance[again], error_std=error_std[again]
         )
         image = image.index_copy(0, again, solved)
         unsettled = unsettled & grown

@@ -16,26 +16,49 @@ from ..spectral import half_weight, power_of, to_folded
 from .motion import spectrum_of_translations
 
 ROUNDS = 3
+MANY_HOLES = 0.003  # share of masked pixels beyond which a fill shows in the spectrum
 TOLERANCE = 1e-3  # a looser one shows as power at the highest frequencies
+HOLED_TOLERANCE = 1e-4
 TAPER = 1 / 8  # share of the width over which the window rises, at each side
 
 
 def spectrum_of_burst(
     burst: Burst, good: Tensor, flow_px: Tensor, gain: Tensor, scale: int
 ) -> Tensor:
-    """Log power at the knots, (B, KNOTS), of the image of a burst whose motion is known."""
-    if flow_px.ndim == 3:
-        seen = dataclasses.replace(burst, valid=good)
-        return spectrum_of_translations(seen, flow_px, gain, scale)
+    """Log power at the knots, (B, KNOTS), of the image of a burst whose motion is known.
+
+    good: (B, N, H, W) pixels to use. Translations in Fourier space, but where much is masked.
+    """
+    if flow_px.ndim == 5:
+        return _in_space(burst, good, flow_px, gain, scale)
+    seen = dataclasses.replace(burst, valid=good)
+    knots = spectrum_of_translations(seen, flow_px, gain, scale)
+    holed = _much_holed(good).nonzero()[:, 0]
+    if not len(holed):
+        return knots
+    again = _in_space(burst.part(holed), good[holed], flow_px[holed], gain[holed], scale)
+    return knots.index_copy(0, holed, again)
+
+
+def _much_holed(good: Tensor) -> Tensor:
+    """Bursts whose frames, those that show anything, have many holes, (B,) bool."""
+    seen = good.float().mean((-1, -2))
+    there = seen > 0
+    return ((1 - seen) * there).sum(1) > MANY_HOLES * there.sum(1)
+
+
+def _in_space(burst: Burst, good: Tensor, flow_px: Tensor, gain: Tensor, scale: int) -> Tensor:
+    """Of images solved from the pixels that there are."""
     gain = gain[..., None, None]
     frames, noise_var = burst.frames / gain, frame_noise_var(burst) / gain**2
     problem = GaussianProblem(
         flow_px, good / noise_var, first_knots(frames, good, noise_var), scale
     )
     data = frames - weighted_mean(frames, problem.precision)
+    tolerance = torch.where(_much_holed(good), HOLED_TOLERANCE, TOLERANCE)[:, None, None]
     image: Tensor | None = None
     for _ in range(ROUNDS):
-        image = problem.solve(data, image, TOLERANCE)
+        image = problem.solve(data, image, tolerance)
         problem = GaussianProblem(flow_px, problem.precision, spectrum_of(problem, image), scale)
     return problem.knots
 
