@@ -60,7 +60,7 @@ def udm_masks(
             for kind in KINDS
             for path in (sorted(folder.glob(f"{scene.group()}*_{kind}.tif")) if scene else [])
         ]
-        masks = [_mask(path) for path in paths]
+        masks = [mask for path in paths if (mask := _mask(path)) is not None]
         fitting = [mask for mask in masks if mask.shape == frame.shape]
         found.append(fitting[0] if fitting else None)
         said += [
@@ -80,7 +80,11 @@ def udm_masks(
     return tuple(mask or whole for mask, whole in zip(found, every, strict=True)), tuple(said)
 
 
-def _mask(path: Path) -> UsableFrame:
+def _mask(path: Path) -> UsableFrame | None:
+    """None for a UDM2 without its UDM: its first band says what is clear."""
     layers = open_layers(path)
-    chosen = [layers[k] for k in UDM2_BANDS] if len(layers) > UDM2_BANDS[-1] else layers[:1]
-    return UsableFrame(tuple(chosen), path.name)
+    if not path.stem.endswith("_udm2"):
+        return UsableFrame(tuple(layers[:1]), path.name)
+    if len(layers) <= UDM2_BANDS[-1]:
+        return None
+    return UsableFrame(tuple(layers[k] for k in UDM2_BANDS), path.name)

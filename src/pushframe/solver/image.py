@@ -11,11 +11,13 @@ from ..burst import Burst
 from ..gaussian import GaussianProblem, weighted_mean
 from ..noise import frame_noise_var, normalised_noise_var
 from .mismatch import unexplained
+from .outliers import hidden_share
 
 MAX_REWEIGHTINGS = 3
 ERROR_STD = 0.05  # posterior standard deviations by which an image may miss its least energy
 TOLERANCE = 2e-4  # of the image, where noise is so low that ERROR_STD is next to nothing
 HOLED_TOLERANCE = 5e-5  # and where frames have holes: the preconditioner knows of none of them
+MANY_HOLES = 1e-3  # share of pixels, beyond single outliers
 
 
 class Reconstruction(NamedTuple):
@@ -55,7 +57,7 @@ def reconstruct(
     problem = GaussianProblem(flow_px, good / noise_var, knots, scale)
     level = weighted_mean(frames, problem.precision)
     data = frames - level
-    holed = (good.any(-1).any(-1) & ~good.all(-1).all(-1)).any(1)[:, None, None]
+    holed = (hidden_share(good) > MANY_HOLES)[:, None, None]
     tolerance = torch.where(holed, HOLED_TOLERANCE, TOLERANCE)
     error_std = ERROR_STD * ~holed
     image = problem.solve(data, tolerance=tolerance, error_std=error_std)

@@ -84,3 +84,10 @@ def cut_pixels(frames: Tensor, valid: Tensor, predicted: Tensor, noise_std: Tens
     ceiling = frames.masked_fill(~valid, -torch.inf).amax((-1, -2), keepdim=True)
     masked = ~valid.all(-1, keepdim=True).all(-2, keepdim=True)
     return masked & (predicted > ceiling - CUT_SIGMAS * noise_std)
+
+
+def hidden_share(good: Tensor) -> Tensor:
+    """Share of pixels (B, N, H, W) not to be used, of the frames that show anything, (B,)."""
+    shown = good.float().mean((-1, -2))
+    there = shown > 0
+    return ((1 - shown) * there).sum(1) / there.sum(1).clamp(min=1)

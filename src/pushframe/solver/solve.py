@@ -19,7 +19,7 @@ from .bend import bending, smooth_basis
 from .image import Reconstruction, reconstruct
 from .lost import fit_translations
 from .motion import fit_motion
-from .outliers import agreeing_frames, foreign_pixels
+from .outliers import agreeing_frames, foreign_pixels, hidden_share
 from .space import fit_in_space, measure_in_space
 from .spectrum import spectrum_of_burst
 from .variance import bent_variance, posterior_variance
@@ -89,8 +89,7 @@ class _Task:
 
     def much_masked(self) -> Tensor:
         """Bursts too much masked to be fitted in Fourier space, (B,) bool."""
-        masked = ~self.burst.valid & self.kept[..., None, None]
-        share = masked.float().mean((1, 2, 3)) / self.kept.float().mean(1)
+        share = hidden_share(self.burst.valid & self.kept[..., None, None])
         # with hardly more frames than aliases the fit in space loses more than a fill does
         few = self.kept.sum(1) <= self.scale**2 + 1
         return share > torch.where(few, MUCH_MASKED_OF_FEW, MUCH_MASKED)

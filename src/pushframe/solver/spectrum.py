@@ -14,6 +14,7 @@ from ..noise import frame_noise_var
 from ..prior import fit_spectrum, power_law, spectrum_at
 from ..spectral import half_weight, power_of, to_folded
 from .motion import spectrum_of_translations
+from .outliers import hidden_share
 
 ROUNDS = 3
 MANY_HOLES = 0.003  # share of masked pixels beyond which a fill shows in the spectrum
@@ -33,18 +34,11 @@ def spectrum_of_burst(
         return _in_space(burst, good, flow_px, gain, scale)
     seen = dataclasses.replace(burst, valid=good)
     knots = spectrum_of_translations(seen, flow_px, gain, scale)
-    holed = _much_holed(good).nonzero()[:, 0]
+    holed = (hidden_share(good) > MANY_HOLES).nonzero()[:, 0]
     if not len(holed):
         return knots
     again = _in_space(burst.part(holed), good[holed], flow_px[holed], gain[holed], scale)
     return knots.index_copy(0, holed, again)
-
-
-def _much_holed(good: Tensor) -> Tensor:
-    """Bursts whose frames, those that show anything, have many holes, (B,) bool."""
-    seen = good.float().mean((-1, -2))
-    there = seen > 0
-    return ((1 - seen) * there).sum(1) > MANY_HOLES * there.sum(1)
 
 
 def _in_space(burst: Burst, good: Tensor, flow_px: Tensor, gain: Tensor, scale: int) -> Tensor:
@@ -55,7 +49,8 @@ def _in_space(burst: Burst, good: Tensor, flow_px: Tensor, gain: Tensor, scale: 
         flow_px, good / noise_var, first_knots(frames, good, noise_var), scale
     )
     data = frames - weighted_mean(frames, problem.precision)
-    tolerance = torch.where(_much_holed(good), HOLED_TOLERANCE, TOLERANCE)[:, None, None]
+    holed = hidden_share(good) > MANY_HOLES
+    tolerance = torch.where(holed, HOLED_TOLERANCE, TOLERANCE)[:, None, None]
     image: Tensor | None = None
     for _ in range(ROUNDS):
         image = problem.solve(data, image, tolerance)
