@@ -99,6 +99,8 @@ def test_masks_of_unusable_data_are_read(skysat):
     said = " ".join(opened.notes)
     assert "Planet's masks are left out, in 2 of 3 frames" in said
     assert "ssc1d3_0009_basic_udm.tif is not of the size" in said
+    save_bands(folder / scene.format(11, "udm2"), bands[:4])  # the first says what is clear
+    assert not (~open_burst(folder).read().valid)[2].any()
     save_tiff(folder / "mine.tif", np.ones((20, 24), np.uint8))
     (folder / "burst.toml").write_text('valid = "mine.tif"\n')  # what the user says goes first
     assert bool(read_burst(folder).valid.all())
