@@ -37,7 +37,7 @@ def make_bursts(folder: Path, count: int) -> None:
 
 def measure(folder: Path, way: str, workers: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as out:
-        pattern = Order(Path(), Path(out), report=False)
+        pattern = Order(Path(), Path(out), method="solver", report=False)
         orders = plan_orders(find_inputs([str(folder)]), pattern, None)
         begin = time.perf_counter()
         if way == "processes":
