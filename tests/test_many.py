@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -17,7 +18,7 @@ from conftest import sources
 from test_cli import run
 from typer.testing import CliRunner
 
-from pushframe import many, write_burst
+from pushframe import many, read_burst, write_burst
 from pushframe.cli import app
 from pushframe.deliver import Order, is_finished
 from pushframe.errors import FileError, MissingPackageError, UsageError
@@ -188,8 +189,17 @@ def alive_in(group: int) -> list[str]:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 def test_ctrl_c_leaves_whole_products_and_no_worker(bursts: Path, tmp_path: Path) -> None:
+    folder, to = tmp_path / "bursts", tmp_path / "products"
+    folder.mkdir()
+    for burst in bursts.glob("*.npz"):
+        (folder / burst.name).write_bytes(burst.read_bytes())
+    one = read_burst(bursts / "burst_0.npz")
+    wide = dataclasses.replace(  # begun at once, and a minute's work: nothing ends before Ctrl-C
+        one, frames=one.frames.repeat(1, 20, 20), valid=one.valid.repeat(1, 20, 20)
+    )
+    write_burst(wide, folder / "burst_00_wide.npz")
     code = "from pushframe.cli import main; main()"
-    asked = ["run", str(bursts), "--out", str(tmp_path), "--jobs", "2", "--no-report"]
+    asked = ["run", str(folder), "--out", str(to), "--jobs", "2", "--no-report"]
     running = subprocess.Popen(
         [sys.executable, "-c", code, *asked],
         stdout=subprocess.PIPE,
@@ -198,15 +208,15 @@ def test_ctrl_c_leaves_whole_products_and_no_worker(bursts: Path, tmp_path: Path
         start_new_session=True,
     )
     first = running.stdout.readline()
-    assert first.startswith("1/4")
+    assert first.startswith("1/5")
     os.kill(running.pid, signal.SIGINT)  # the parent alone, as `kill -INT` does
     _, said = running.communicate(timeout=60)
     assert running.returncode == 130
     assert "stopped by Ctrl-C" in said
     assert alive_in(running.pid) == []
-    assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
-    finished = [order for order in orders(bursts, tmp_path) if is_finished(order)]
-    assert 1 <= len(finished) < 4
+    assert not [name for name in os.listdir(to) if name.startswith(".")]
+    finished = [order for order in orders(folder, to) if is_finished(order)]
+    assert 1 <= len(finished) < 5
 
 
 def test_arguments_to_bursts(bursts: Path, tmp_path: Path) -> None:
