@@ -198,7 +198,9 @@ def test_ctrl_c_leaves_whole_products_and_no_worker(bursts: Path, tmp_path: Path
         one, frames=one.frames.repeat(1, 20, 20), valid=one.valid.repeat(1, 20, 20)
     )
     write_burst(wide, folder / "burst_00_wide.npz")
-    code = "from pushframe.cli import main; main()"
+    # a shell's background job, as these tests may be, would ignore it
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heed}; from pushframe.cli import main; main()"
     asked = ["run", str(folder), "--out", str(to), "--jobs", "2", "--no-report"]
     running = subprocess.Popen(
         [sys.executable, "-c", code, *asked],
