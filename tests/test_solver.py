@@ -22,7 +22,8 @@ from pushframe.registration import register
 from pushframe.simulate import PRESETS, simulate
 from pushframe.solver import solve
 from pushframe.solver.image import reconstruct
-from pushframe.solver.motion import _Search, fit_motion
+from pushframe.solver.motion import fit_motion
+from pushframe.solver.search import Search
 from pushframe.solver.variance import stationary_variance
 
 
@@ -62,12 +63,12 @@ def test_the_slope_is_the_derivative_of_the_likelihood(
     setting = dataclasses.replace(PRESETS["paper"], size=48, frames=frames)
     smooth = gaussian_blur(sources(setting, 1)[:, None], 1.5)[:, 0]
     one = simulate(smooth, setting, torch.Generator().manual_seed(2))
-    search = _Search(one.burst, one.flow_px + 0.03, all_kept(one.burst), 2)
+    search = Search(one.burst, one.flow_px + 0.03, all_kept(one.burst), 2)
     for _ in range(3):
         search.look()
     knots, window = search.knots, search.window
     # the likelihood is that of the windowed frames: here the window stands still
-    monkeypatch.setattr("pushframe.solver.motion._moving_window", lambda *_: window)
+    monkeypatch.setattr("pushframe.solver.search._moving_window", lambda *_: window)
 
     def energy(flow_px: torch.Tensor) -> float:
         search.flow_px, search.knots = flow_px, knots
@@ -293,7 +294,7 @@ def test_saturated_frames_are_registered_and_used() -> None:
 
 def test_a_search_that_was_lost_returns_to_its_start(batch: Simulated) -> None:
     start = register(batch.burst)
-    search = _Search(batch.burst, start, all_kept(batch.burst), 2)
+    search = Search(batch.burst, start, all_kept(batch.burst), 2)
     search.look()
     search.flow_px = batch.flow_px
     search.look()

@@ -29,8 +29,8 @@ from ..prior import radial_basis, spectrum_at
 from ..spectral import AliasBlocks, axis_frequencies, half_weight, image_frequencies, transfer
 from .belief import Belief, Evidence, evidence_of
 from .bend import COEFFICIENT_PX, flow_of, slopes_of
-from .motion import GAIN_STD, LARGEST_STEP_PX, LEAST_GAIN_STD, MAX_SURPRISE
 from .outliers import cut_pixels, disagreeing_pixels
+from .search import GAIN_STD, LARGEST_STEP_PX, LEAST_GAIN_STD, MAX_SURPRISE
 from .spectrum import first_knots, spectrum_of
 from .variance import noise_variance
 

@@ -1,0 +1,313 @@
+"""The unknowns of a batch of translated bursts, and the steps that improve them (see `motion`)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..burst import Burst
+from ..filters import tukey
+from ..forward import per_axis
+from ..gaussian import folded_basis, weighted_mean
+from ..noise import frame_noise_var
+from ..prior import fit_spectrum, power_law, spectrum_at
+from ..spectral import (
+    AliasBlocks,
+    axis_frequencies,
+    half_weight,
+    image_frequencies,
+    power_of,
+    transfer,
+)
+from .belief import Belief, on_diagonal
+from .mismatch import freedom, model_mismatch
+from .outliers import disagreeing_pixels
+
+TAPER = 1 / 8  # share of the frame's width over which the window falls to zero, at each side
+LARGEST_STEP_PX = 0.25
+GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
+LEAST_GAIN_STD = 3e-4
+MAX_OUTLIERS = 0.3  # share of a frame's pixels beyond which the frame itself is the outlier
+MAX_SURPRISE = 4.0  # squared residuals over their expectation, against the usual frame's
+
+
+class Search:
+    """The unknowns of a batch and the posterior of its images under them."""
+
+    def __init__(
+        self,
+        burst: Burst,
+        flow_px: Tensor,
+        kept: Tensor,
+        scale: int,
+        belief: Belief | None = None,
+        gain: Tensor | None = None,
+    ) -> None:
+        self.burst, self.flow_px, self.scale, self.belief = burst, flow_px, scale, belief
+        self.kept = kept & burst.valid.any(-1).any(-1)
+        self.noise_var = frame_noise_var(burst)
+        self.noise = _frame_mean(self.noise_var, burst.valid | ~self.kept[..., None, None])
+        fy, fx = image_frequencies(burst.shape, scale, flow_px)
+        # The derivative of an ideal shift. That of the kernel differs near the Nyquist frequency,
+        # where its response, not the scene, changes with the fraction of a pixel; following it
+        # gains nothing at many frames and leads astray at few.
+        rows, columns = axis_frequencies(burst.shape, scale, flow_px)
+        self.turn = (2j * math.pi * scale * rows, 2j * math.pi * scale * columns)  # of each axis
+        self.folded_turn = [2j * math.pi * scale * f for f in (fy, fx)]
+        self.count = half_weight(burst.shape[1], flow_px)
+        share = self.count / (self.count.sum() * burst.shape[0])
+        self.steep = (2 * math.pi * scale) ** 2 * (fy**2 + fx**2) / 2 * share
+        self.basis = folded_basis(burst.shape, scale, flow_px.device)
+        self.counted_basis = (self.basis * self.count[:, None]).flatten(0, -2)
+        place = torch.arange(burst.count, device=flow_px.device)[:, None]
+        self.unknown = (place > 0).expand(-1, 3)  # not those of the reference
+        self.unknown_gain = self.unknown & (torch.arange(3, device=flow_px.device) == 2)
+        self.gain = torch.ones_like(self.noise) if gain is None else gain
+        if belief is not None:
+            self.gain, self.trust = 1 + belief.mean[..., -1], belief.precision()
+        self.first_gain = self.gain.clone()
+        self.mismatch = torch.zeros_like(self.noise[:, 0])
+        self.outlier = torch.zeros_like(burst.valid)
+        self.gain_std = torch.full_like(self.mismatch, GAIN_STD)
+        self.jitter_px = torch.zeros_like(self.mismatch)
+        self.image: Tensor = None  # type: ignore[assignment]  # until the first look
+        self.placed_px: Tensor | None = None  # the shifts that `see` and `window` are for
+        weight = self._set_level()
+        spread = weighted_mean((burst.frames - self.level) ** 2, weight)
+        signal = (spread - weighted_mean(self.noise_var, weight)).clamp(min=1e-10)
+        self.knots = self.first_knots = power_law(signal[:, 0, 0, 0])
+
+    def _set_level(self) -> Tensor:
+        weight = self.burst.valid * self.kept[..., None, None] / self.noise_var
+        self.level = weighted_mean(self.burst.frames / self.gain[..., None, None], weight)
+        return weight
+
+    def _place(self) -> None:
+        """What follows from the shifts alone."""
+        self.placed_px = self.flow_px
+        self.see = transfer(self.flow_px, self.burst.shape, self.scale)
+        self.window = _moving_window(self.burst.shape, self.flow_px)
+        if self.image is not None:
+            self.predicted = self.see.predict(self.image)
+
+    def look(self) -> None:
+        """The image, and the spectrum that it suggests, for the unknowns as they stand."""
+        if self.flow_px is not self.placed_px:
+            self._place()
+        self.data = _spectra(self._believed())
+        prior = self.prior = spectrum_at(self.knots, self.basis)
+        noise = self.noise + self.mismatch[:, None] + self._jitter_var(prior)
+        self.precision = self.kept / noise
+        self.blocks = AliasBlocks(self.see, self.precision, prior)
+        self.image = self.blocks.mean(self.data)
+        self.predicted = self.see.predict(self.image)
+        spread = self.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
+        power, known = power_of(self.image), (1 - spread / prior).clamp(min=0)
+        self.knots = fit_spectrum(power.flatten(1), known.flatten(1), self.counted_basis)
+
+    def _jitter_var(self, prior: Tensor) -> Tensor:
+        """Variance that a shift of `jitter_px` adds to a frame, mean over frequencies, (B, 1).
+
+        A frame that may be off says less. As seen through the aliases this varies little with
+        frequency; one number a burst keeps the noise white.
+        """
+        slope = (prior.flatten(1) @ self.steep.flatten())[:, None]
+        return (self.jitter_px[:, None] / self.scale) ** 2 * slope
+
+    def _observed(self) -> Tensor:
+        """The windowed frames less the image's level, (B, N, H, W)."""
+        return self.window * (self.burst.frames / self.gain[..., None, None] - self.level)
+
+    def _believed(self) -> Tensor:
+        """The same, with the image's own prediction in place of pixels not to be believed."""
+        doubtful = ~self.burst.valid | self.outlier
+        if self.image is None:  # what the other frames show about there
+            weight = self.burst.valid * self.kept[..., None, None] / self.noise_var
+            total = weight.sum(1, keepdim=True)
+            others = (weight * self.burst.frames).sum(1, keepdim=True) / total.clamp(min=1e-30)
+            others = torch.where(total > 0, others, self.level)
+            return torch.where(doubtful, self.window * (others - self.level), self._observed())
+        return torch.where(doubtful, self._predicted(), self._observed())
+
+    def _predicted(self) -> Tensor:
+        """What the image says that the windowed frames are, (B, N, H, W)."""
+        return torch.fft.irfft2(self.predicted, s=self.burst.shape, norm="ortho")
+
+    def step(self, moving: bool) -> float:
+        """One step of Fisher scoring on shifts and gains; without `moving` on gains alone.
+
+        Returns the largest change of a shift, px, or of a gain.
+        """
+        free = self._free(moving)
+        changes = self._changes()
+        slope = ((self._slope(changes) - self._pull()).flatten(1) * free).double()
+        self.information = self.blocks.information(changes, self.count, every=2)
+        system = self._pinned(self.information, free)
+        change = torch.linalg.solve_ex(system, slope[..., None]).result[..., 0].to(self.gain)
+        change = change.unflatten(1, (-1, 3))
+        if moving:
+            shift_px = change[..., :2].clamp(-LARGEST_STEP_PX, LARGEST_STEP_PX)
+            self.flow_px = self.flow_px + shift_px
+        self.gain = self.gain * (1 + change[..., 2].clamp(-GAIN_STD, GAIN_STD))
+        self._set_level()
+        return float(change.abs().max())
+
+    def _changes(self) -> Tensor:
+        """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, N, 3, a, c)."""
+        down, right = (self.see.predict(turn * self.image) for turn in self.folded_turn)
+        whole = self.predicted + _spectra(self.window * self.level)
+        return torch.stack([down, right, whole], 2)
+
+    def _slope(self, changes: Tensor) -> Tensor:
+        """Derivative of the log likelihood in shifts and gains, (B, N, 3)."""
+        residual = self.data - self.predicted
+        energy = _real_product(changes, residual[:, :, None]) * self.count
+        slope = energy.sum((-1, -2)) * self.precision[..., None]
+        # the determinant grows with shifts and gains too
+        return slope - self.blocks.determinant_slope(self.count, self.turn)
+
+    def _prior_precision(self) -> Tensor:
+        """Of what is believed of each frame's shift and gain, (B, N, 3, 3)."""
+        if self.belief is not None:
+            return self.trust
+        still = torch.full_like(self.gain_std, 1e-6)
+        doubt = torch.stack([still, still, self.gain_std**-2], -1)
+        return torch.diag_embed(doubt)[:, None].expand(*self.gain.shape, 3, 3)
+
+    def _off(self) -> Tensor:
+        """Shifts and gains less what is believed of them, (B, N, 3)."""
+        centre = 0 if self.belief is None else self.belief.mean
+        return torch.cat([self.flow_px, (self.gain - 1)[..., None]], -1) - centre
+
+    def _pull(self) -> Tensor:
+        """How the prior holds shifts and gains, (B, N, 3)."""
+        return (self._prior_precision() @ self._off()[..., None])[..., 0]
+
+    def _free(self, moving: bool) -> Tensor:
+        """Which of the 3N components are unknown, (B, 3N) bool."""
+        unknown = self.unknown if moving else self.unknown_gain
+        return (self.kept[..., None] & unknown).flatten(1)
+
+    def _pinned(self, information: Tensor, free: Tensor) -> Tensor:
+        """The information, float64, with known components taken out and a trace of damping."""
+        system = information.double() + on_diagonal(self._prior_precision().double())
+        system = torch.where(free[:, :, None] & free[:, None], system, 0)
+        diagonal = system.diagonal(dim1=-2, dim2=-1)
+        diagonal += torch.where(free, 1e-4 * information.diagonal(dim1=-2, dim2=-1), 1)
+        return system
+
+    def covariance(self, moving: bool) -> Tensor:
+        """Covariance of shifts and gains, (B, 3N, 3N), zero where nothing was estimated.
+
+        From the information of the last step.
+        """
+        free = self._free(moving)
+        system = self._pinned(self.information * self._share(), free)
+        covariance = torch.linalg.inv_ex(system).inverse
+        return torch.where(free[:, :, None] & free[:, None], covariance, 0).to(self.gain)
+
+    def _share(self) -> Tensor:
+        """A window leaves fewer independent frequencies than there are pixels, (B, 1, 1)."""
+        return 1 / self.window.pow(4).mean((1, 2, 3))[:, None, None]
+
+    def likelihood(self) -> tuple[Tensor, Tensor]:
+        """Information (B, 3N, 3N) and slope (B, N, 3) of shifts and gains, without any prior."""
+        share = self._share()
+        return self.information * share, self._slope(self._changes()) * share[..., 0, None]
+
+    def learn_gain_std(self) -> None:
+        """How far exposures are off in this burst: the gains' spread beyond their own errors."""
+        if self.belief is not None:
+            return
+        var = self.covariance(moving=False).diagonal(dim1=-2, dim2=-1)[:, 2::3]
+        used = self.kept.to(var)
+        used[:, 0] = 0
+        excess = ((self.gain - 1) ** 2 - var) * used
+        spread = excess.sum(1) / used.sum(1).clamp(min=1)
+        self.gain_std = spread.clamp(min=LEAST_GAIN_STD**2).sqrt()
+
+    def budget(self) -> None:
+        """What the model leaves unexplained becomes variance, what stands out an outlier."""
+        inner = self.window > 0.3
+        residual = (self._observed() - self._predicted()) / self.window.clamp(min=0.3)
+        free = freedom(self.blocks, self.count)
+        seen = self.burst.valid & inner & self.kept[..., None, None]
+        budget = self.noise_var + self.mismatch[:, None, None, None]
+        var = budget * free[..., None, None]
+        self.outlier = disagreeing_pixels(residual / var.sqrt(), seen)
+        good = seen & ~self.outlier
+        counted = budget.masked_fill(~good, torch.inf)
+        self.mismatch = model_mismatch(residual, counted, self.noise_var, free)
+        self.lost_share = _frame_mean(self.outlier.to(var), self.burst.valid & inner)
+        self.surprise = _frame_mean(residual**2 / var, good)
+
+    def expel(self) -> None:
+        """Leave frames out that are mostly outliers, or whose residuals surprise."""
+        usual = self.surprise.masked_fill(~self.kept, torch.nan).nanmedian(1, keepdim=True).values
+        lost = (self.lost_share > MAX_OUTLIERS) | (
+            self.surprise > MAX_SURPRISE * usual.clamp(min=1)
+        )
+        lost[:, 0] = False
+        self.kept = self.kept & ~lost
+
+    def keep_the_better(self, start_px: Tensor) -> None:
+        """Return to the start where the likelihood there is higher, or the search was lost."""
+        found_px, found_gain, found = self.flow_px, self.gain, self.energy()
+        self._forget(~torch.isfinite(found))
+        self.flow_px, self.gain = start_px, self.first_gain
+        self._set_level()
+        self.look()
+        better = (found <= self.energy())[:, None]
+        self.flow_px = torch.where(better[..., None], found_px, start_px)
+        self.gain = torch.where(better, found_gain, self.gain)
+        self._set_level()
+        self.look()
+        self.information = self.blocks.information(self._changes(), self.count)
+
+    def _forget(self, lost: Tensor) -> None:
+        """Bursts whose search ended in no numbers, (B,) bool, are as at the beginning."""
+        some = lost[:, None]
+        self.knots = torch.where(some, self.first_knots, self.knots)
+        self.mismatch = torch.where(lost, 0, self.mismatch)
+        self.outlier = self.outlier & ~some[..., None, None]
+        self.image = torch.where(some[..., None, None], 0, self.image)
+
+    def energy(self) -> Tensor:
+        """Minus twice the log posterior of shifts and gains, up to a constant, (B,)."""
+        misfit = power_of(self.data - self.predicted) * self.precision[..., None, None]
+        spread = power_of(self.image) / self.prior + self.prior.log()
+        total = misfit.sum(1) + spread.sum(1) + self.blocks.log_det
+        energy = (total * self.count).sum((-1, -2))
+        return energy if self.belief is None else energy + (self._off() * self._pull()).sum((1, 2))
+
+
+def _moving_window(shape: tuple[int, int], flow_px: Tensor) -> Tensor:
+    """A Tukey window of unit power that moves with the scene, (B, N, H, W).
+
+    A window fixed to the frames would make a shifted scene differ by more than its shift.
+    """
+
+    def window(size: int, shift_px: Tensor) -> Tensor:
+        axis = tukey(torch.arange(size, device=shift_px.device) + shift_px[..., None], size, TAPER)
+        return axis / axis.square().mean(-1, True).sqrt().clamp(min=1e-6)
+
+    tall, wide = per_axis(window, shape, flow_px.movedim(-1, 0))
+    return tall[..., :, None] * wide[..., None, :]
+
+
+def _spectra(frames: Tensor) -> Tensor:
+    """Spectra of (B, N, H, W): (B, N, a, c)."""
+    return torch.fft.rfft2(frames, norm="ortho")
+
+
+def _real_product(a: Tensor, b: Tensor) -> Tensor:
+    """`Re conj(a) b` of complex numbers."""
+    return a.real * b.real + a.imag * b.imag
+
+
+def _frame_mean(values: Tensor, where: Tensor) -> Tensor:
+    """Mean over the chosen pixels of each frame, (B, N)."""
+    weight = where.to(values)
+    return (values * weight).sum((-1, -2)) / weight.sum((-1, -2)).clamp(min=1)
