@@ -105,7 +105,8 @@ class Search:
         self.predicted = self.see.predict(self.image)
         spread = self.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
         power, known = power_of(self.image), (1 - spread / prior).clamp(min=0)
-        self.knots = fit_spectrum(power.flatten(1), known.flatten(1), self.counted_basis)
+        flat = (part.flatten(1) for part in (prior, power, known))
+        self.knots = fit_spectrum(self.knots, *flat, self.counted_basis)
 
     def _jitter_var(self, prior: Tensor) -> Tensor:
         """Variance that a shift of `jitter_px` adds to a frame, mean over frequencies, (B, 1).
@@ -281,6 +282,12 @@ class Search:
         total = misfit.sum(1) + spread.sum(1) + self.blocks.log_det
         energy = (total * self.count).sum((-1, -2))
         return energy if self.belief is None else energy + (self._off() * self._pull()).sum((1, 2))
+
+    def improbability(self) -> Tensor:
+        """Minus twice the log likelihood of the frames under grid and noise, up to 2 pi, (B,)."""
+        frequencies = self.count.sum() * self.burst.shape[0]
+        noise = torch.where(self.kept, self.precision, 1).log().sum(1)
+        return self.energy() - frequencies * noise
 
 
 def _moving_window(shape: tuple[int, int], flow_px: Tensor) -> Tensor:
