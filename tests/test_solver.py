@@ -172,7 +172,7 @@ def test_wrong_exposures_are_found_and_cost_little() -> None:
     lost = psnr(solve(exact.burst, 2).posterior.mean, exact.truth) - psnr(
         solve(wrong.burst, 2).posterior.mean, wrong.truth
     )
-    assert lost < 1.3  # of it 0.4 because two of the exact bursts are fitted in space
+    assert lost < 1.3
     naive = psnr(map_estimate(exact.burst, exact.flow_px, 2).mean, exact.truth) - psnr(
         map_estimate(wrong.burst, wrong.flow_px, 2).mean, wrong.truth
     )

@@ -1,0 +1,42 @@
+"""Foreign pixels: found where they are, and nowhere else."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from conftest import sources
+
+from pushframe.burst import Simulated
+from pushframe.simulate import PRESETS, simulate, with_options
+from pushframe.solver.outliers import foreign_pixels
+
+
+@pytest.fixture(scope="module")
+def clean() -> Simulated:
+    setting = with_options(PRESETS["paper"], size=48, frames=12)
+    return simulate(sources(setting, 8), setting, torch.Generator().manual_seed(0))
+
+
+def test_clean_bursts_have_no_foreign_pixels(
+    clean: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One false alarm sends a burst through every detour that is made for clouds."""
+    assert not foreign_pixels(clean.burst, clean.flow_px).any()
+    monkeypatch.setattr("pushframe.solver.outliers.FOREIGN_MARGIN_PX", -9.0)
+    alarm = foreign_pixels(clean.burst, clean.flow_px)  # twin: values repeated beyond borders count
+    assert alarm.any()
+    assert not alarm[..., 8:-8, 8:-8].any()
+
+
+@pytest.mark.parametrize(("y", "x"), [(24, 20), (3, 20), (24, 44), (2, 2)])
+def test_a_bright_object_is_found_up_to_the_border(clean: Simulated, y: int, x: int) -> None:
+    rows, columns = torch.meshgrid(torch.arange(48.0), torch.arange(48.0), indexing="ij")
+    blob = 0.5 * torch.exp(-((rows - y) ** 2 + (columns - x) ** 2) / 18)
+    frames = clean.burst.frames.clone()
+    frames[:, 6] += blob
+    foreign = foreign_pixels(dataclasses.replace(clean.burst, frames=frames), clean.flow_px)
+    assert foreign[:, 6, blob > 0.2].all()
+    foreign[:, 6] = False
+    assert not foreign.any()
