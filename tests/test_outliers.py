@@ -10,7 +10,9 @@ from conftest import sources
 
 from pushframe.burst import Simulated
 from pushframe.simulate import PRESETS, simulate, with_options
+from pushframe.solver.motion import fit_motion
 from pushframe.solver.outliers import foreign_pixels
+from pushframe.solver.search import Search
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +42,28 @@ def test_a_bright_object_is_found_up_to_the_border(clean: Simulated, y: int, x: 
     assert foreign[:, 6, blob > 0.2].all()
     foreign[:, 6] = False
     assert not foreign.any()
+
+
+def outliers(batch: Simulated) -> torch.Tensor:
+    kept = torch.ones(batch.burst.frames.shape[:2], dtype=torch.bool)
+    return fit_motion(batch.burst, batch.flow_px, kept, 2).outlier
+
+
+def test_clean_bursts_have_no_outliers_where_the_window_falls(
+    clean: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = outliers(clean)
+    monkeypatch.setattr(Search, "_surprises", lambda _, residual, var: residual / var.sqrt())
+    alarm = outliers(clean)  # twin: errors of the window, magnified, count as the frames'
+    assert alarm.sum() > 50
+    assert not alarm[..., 6:-6, 6:-6].any()
+    assert found.sum() < alarm.sum() / 20
+
+
+def test_a_bright_pixel_is_an_outlier_also_where_the_window_falls(clean: Simulated) -> None:
+    frames = clean.burst.frames.clone()
+    frames[:, 5, 4, 20] += 0.3
+    found = outliers(
+        dataclasses.replace(clean, burst=dataclasses.replace(clean.burst, frames=frames))
+    )
+    assert found[:, 5, 4, 20].all()

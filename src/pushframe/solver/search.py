@@ -236,12 +236,19 @@ class Search:
         seen = self.burst.valid & inner & self.kept[..., None, None]
         budget = self.noise_var + self.mismatch[:, None, None, None]
         var = budget * free[..., None, None]
-        self.outlier = disagreeing_pixels(residual / var.sqrt(), seen)
+        self.outlier = disagreeing_pixels(self._surprises(residual, var), seen)
         good = seen & ~self.outlier
         counted = budget.masked_fill(~good, torch.inf)
         self.mismatch = model_mismatch(residual, counted, self.noise_var, free)
         self.lost_share = _frame_mean(self.outlier.to(var), self.burst.valid & inner)
         self.surprise = _frame_mean(residual**2 / var, good)
+
+    def _surprises(self, residual: Tensor, var: Tensor) -> Tensor:
+        """Residuals in standard deviations, (B, N, H, W), counted less where the window falls.
+
+        A window that falls is an error of the model by itself, which dividing by it magnifies.
+        """
+        return residual / var.sqrt() * self.window.clamp(max=1)
 
     def expel(self) -> None:
         """Leave frames out that are mostly outliers, or whose residuals surprise."""
