@@ -67,3 +67,17 @@ def test_a_bright_pixel_is_an_outlier_also_where_the_window_falls(clean: Simulat
         dataclasses.replace(clean, burst=dataclasses.replace(clean.burst, frames=frames))
     )
     assert found[:, 5, 4, 20].all()
+
+
+def test_frames_far_apart_are_not_cut_off_by_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = with_options(PRESETS["paper"], size=48, frames=10, shift_px=4.0, margin_hpx=20)
+    far = simulate(sources(setting, 3), setting, torch.Generator().manual_seed(0))
+    kept = torch.ones(3, 10, dtype=torch.bool)
+
+    def error_px() -> float:
+        fit = fit_motion(far.burst, far.flow_px, kept, 2)
+        return float((fit.flow_px - far.flow_px)[:, 1:].square().mean().sqrt())
+
+    assert error_px() < 0.004
+    monkeypatch.setattr("pushframe.solver.search.UNNOTICED_PX", 9.0)  # twin: the whole window
+    assert error_px() > 0.008

@@ -128,7 +128,7 @@ def test_it_converges_from_a_start_that_is_off(batch: Simulated, off_px: float) 
 
 def test_shifts_of_several_pixels_are_found() -> None:
     far = made(shift_px=4.0, margin_hpx=20)
-    assert rmse(solve(far.burst, 2).flow_px, far.flow_px) < 0.01
+    assert rmse(solve(far.burst, 2).flow_px, far.flow_px) < 0.004
 
 
 def test_five_frames_gain_over_lucas_kanade() -> None:
