@@ -75,9 +75,16 @@ def spectrum_at(knots: Tensor, basis: Tensor) -> Tensor:
 
 def power_law(variance: Tensor) -> Tensor:
     """Log power at the knots, (B, KNOTS), of `c / (f^2 + 1e-4)^1.25` with a given variance (B,)."""
-    low, high = math.log10(LOWEST), math.log10(math.sqrt(0.5))
-    frequency = torch.logspace(low, high, KNOTS, device=variance.device)
-    log_shape = -1.25 * (frequency**2 + 1e-4).log()
-    side = torch.fft.fftfreq(256, device=variance.device)
-    mean = spectrum_at(log_shape[None], radial_basis(side[:, None], side)).mean()
-    return log_shape + (variance / mean).log()[:, None]
+    return _unit_power_law(variance.device) + variance.log()[:, None]
+
+
+@cache
+def _unit_power_law(device: torch.device) -> Tensor:
+    """The same of variance 1, (KNOTS,)."""
+    with torch.inference_mode(False):  # kept, and maybe trained through later
+        low, high = math.log10(LOWEST), math.log10(math.sqrt(0.5))
+        frequency = torch.logspace(low, high, KNOTS, device=device)
+        log_shape = -1.25 * (frequency**2 + 1e-4).log()
+        side = torch.fft.fftfreq(256, device=device)
+        mean = spectrum_at(log_shape[None], radial_basis(side[:, None], side)).mean()
+        return log_shape - mean.log()
