@@ -132,7 +132,7 @@ def test_data_overrule_a_proposal_where_they_know(made) -> None:
     few = evidence(burst.select([0]), Motion(motion.flow_px[:, :1], motion.gain[:, :1]), 2).gate
     detail = torch.randn_like(truth)
     taken = [float(gate.accept(detail).square().mean()) for gate in (many, few)]
-    assert taken[0] < taken[1] < 1.0
+    assert taken[0] < 0.5 * taken[1] < 0.6  # aliases mix: what is taken may grow a little
 
 
 def test_a_good_proposal_helps(made) -> None:

@@ -8,6 +8,7 @@ import itertools
 import pytest
 import torch
 from conftest import sources
+from torch import Tensor
 
 from pushframe import Burst
 from pushframe.baselines import map_estimate
@@ -20,7 +21,7 @@ from pushframe.motion_table import MotionTable
 from pushframe.noise import frame_noise_var
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, simulate
-from pushframe.solver import solve
+from pushframe.solver import Solution, solve
 from pushframe.solver.image import reconstruct
 from pushframe.solver.motion import fit_motion
 from pushframe.solver.search import Search
@@ -258,13 +259,34 @@ def test_signal_dependent_noise_is_followed() -> None:
     assert float(z2[~bright].mean()) == pytest.approx(1, abs=0.3)
 
 
-def test_a_model_that_does_not_fit_widens_the_error_bars() -> None:
+def z2(solution: Solution, truth: Tensor) -> Tensor:
+    """Mean squared error in units of the bars, (B,)."""
+    posterior = solution.posterior
+    return ((posterior.mean - truth) ** 2 / posterior.var)[:, 8:-8, 8:-8].mean((1, 2))
+
+
+def test_scenes_that_hold_more_than_their_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sharp optic: solved on a finer grid; on its own, misfit and wider bars."""
     setting = dataclasses.replace(PRESETS["continuous"], psf_hpx=0.45, size=48, frames=10)
     one = simulate(sources(setting, 2), setting, torch.Generator().manual_seed(0))
-    solution = solve(one.burst, 2)
-    assert float(solution.mismatch.max()) > 0
-    z2 = ((solution.posterior.mean - one.truth) ** 2 / solution.posterior.var)[:, 8:-8, 8:-8]
-    assert float(z2.mean()) < 4
+    fine = solve(one.burst, 2)
+    assert fine.posterior.mean.shape == one.truth.shape
+    assert bool(((z2(fine, one.truth) - 1).abs() < 0.3).all())
+    monkeypatch.setattr("pushframe.solver.finer.FINEST_SCALE", 0)  # twin
+    coarse = solve(one.burst, 2)
+    assert psnr(fine.posterior.mean, one.truth) > psnr(coarse.posterior.mean, one.truth) + 1
+    assert bool((fine.mismatch < 0.2 * coarse.mismatch).all())
+    assert float(z2(coarse, one.truth).mean()) < 4
+
+
+def test_scenes_of_their_grid_stay_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = made(6, size=48, count=2)
+    asked = solve(one.burst, 2).posterior.mean
+    monkeypatch.setattr("pushframe.solver.finer.FINEST_SCALE", 0)
+    torch.testing.assert_close(asked, solve(one.burst, 2).posterior.mean)
+    monkeypatch.setattr("pushframe.solver.finer.FINEST_SCALE", 4)
+    monkeypatch.setattr("pushframe.solver.finer.LEAST_DIFFERENCE", -1e9)  # twin: always finer
+    assert psnr(solve(one.burst, 2).posterior.mean, one.truth) < psnr(asked, one.truth) - 0.3
 
 
 @pytest.mark.parametrize(("frames", "scale"), [(1, 2), (2, 2), (12, 3)])

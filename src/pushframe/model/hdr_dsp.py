@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from ..noise import frame_noise_var
 from ..ops import Pool, land
 from .blocks import Trunk, conv, set_bias
 from .motion_net import MotionNet, frame_pairs, patch_flow
-from .network import Given, Motion, Network
+from .network import Motion, Network
 
 BASE_SIGMA_PX = 1.0
 FRAMES_AT_ONCE = 4  # at inference: memory does not grow with the number of frames
@@ -46,6 +47,37 @@ class HdrDspConfig:
         for name in ("features", "encoder_blocks", "decoder_blocks"):
             value = getattr(self, name)
             require(value >= 1, f"model.{name} of at least 1", value, "raise it", UsageError)
+
+
+class Given(NamedTuple):
+    """What the network reads of a batch, and what it adds to.
+
+    inputs: (B, N, 3, H, W), in units of the details `unit` (B, 1, 1); valid: (B, N, H, W); flow_px:
+    (B, N, 2[, H, W]); base: (B, s*H, s*W).
+    """
+
+    inputs: Tensor
+    valid: Tensor
+    flow_px: Tensor
+    base: Tensor
+    unit: Tensor
+
+    def part(self, rows: Tensor) -> Given:
+        """Some bursts of the batch."""
+        return Given(*(part[rows] for part in self))
+
+    @classmethod
+    def joined(cls, several: Sequence[Given]) -> Given:
+        """Several batches as one, if their bursts have as many frames."""
+        counts = sorted({given.valid.shape[1] for given in several})
+        require(
+            len(counts) == 1,
+            "batches of as many frames, for a network that is given the frames themselves",
+            f"{counts[0]} to {counts[-1]} frames",
+            "use data.pool = 1, or one number of frames",
+            UsageError,
+        )
+        return cls(*(torch.cat(parts) for parts in zip(*several, strict=True)))
 
 
 class HdrDsp(Network):
@@ -75,8 +107,7 @@ class HdrDsp(Network):
             flow = self.motion_net(pairs)
         return Motion(patch_flow(flow.float(), burst), torch.ones_like(burst.exposure))
 
-    def conclude(self, given: Given) -> Posterior:
-        burst, motion = given
+    def prepare(self, burst: Burst, motion: Motion) -> Given:
         gain = motion.gain[..., None, None]
         noise_var = frame_noise_var(burst) / gain**2  # a gain on pixels is a gain on the law
         burst = dataclasses.replace(burst, frames=burst.frames / gain)
@@ -85,15 +116,17 @@ class HdrDsp(Network):
         unit = detail_unit(detail, burst.valid, noise_var)
         inputs = torch.stack([detail, burst.frames * burst.valid, noise_var.sqrt()], 2) / unit
         inputs[:, :, 1] *= 0.1  # radiance is some ten times its detail
+        mean = registered_base(base, burst.valid / noise_var, motion.flow_px, self.scale)
+        return Given(inputs, burst.valid, motion.flow_px, mean, unit[:, 0, 0])
 
-        pooled = self.pool(inputs, burst.valid, motion.flow_px)
+    def conclude(self, given: Given) -> Posterior:
+        pooled = self.pool(given.inputs, given.valid, given.flow_px)
         with self.fast(pooled):
             features = self.decoder(pooled)
         out = self.head(features.to(self.head.weight.dtype))
-        unit = unit[:, 0, 0]
-        mean = registered_base(base, burst.valid / noise_var, motion.flow_px, self.scale)
         log_var = out[:, 1].clamp(*LOG_VAR_RANGE)
-        return Posterior(mean + unit * out[:, 0], unit**2 * log_var.exp())
+        mean = given.base + given.unit * out[:, 0]
+        return Posterior(mean, given.unit**2 * log_var.exp())
 
     def pool(self, inputs: Tensor, valid: Tensor, flow_px: Tensor) -> Tensor:
         """Frames (B, N, 3, H, W) to pooled features (B, 3 C + 1, s*H, s*W)."""

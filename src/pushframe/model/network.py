@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..burst import Burst, Posterior, stack
-from ..checks import require
-from ..errors import UsageError
+from ..burst import Burst, Posterior
 from ..geometry import shift_flow
 
 
@@ -35,38 +33,12 @@ class Motion(NamedTuple):
         return self._replace(flow_px=shift_flow(self.flow_px, tau, scale))
 
 
-class Given(NamedTuple):
-    """What a network is given: frames and their motion."""
-
-    burst: Burst
-    motion: Motion
-
-    def part(self, rows: Tensor) -> Given:
-        """Some bursts of the batch."""
-        flow_px, gain = self.motion
-        return Given(self.burst.part(rows), Motion(flow_px[rows], gain[rows]))
-
-    @classmethod
-    def joined(cls, all_given: Sequence[Given]) -> Given:
-        """Several batches as one, if their bursts have as many frames."""
-        counts = sorted({given.burst.count for given in all_given})
-        require(
-            len(counts) == 1,
-            "batches of as many frames, for a network that is given the frames themselves",
-            f"{counts[0]} to {counts[-1]} frames",
-            "use data.pool = 1, or one number of frames",
-            UsageError,
-        )
-        flows, gains = zip(*(given.motion for given in all_given), strict=True)
-        motion = Motion(torch.cat(flows), torch.cat(gains))
-        return cls(stack([given.burst for given in all_given]), motion)
-
-
 class Network(nn.Module, ABC):
     """Burst and motion of a batch to a posterior on the high-res grid, finite everywhere.
 
     `config` is a frozen dataclass of plain values with a field `scale`; it is stored with the
-    weights and rebuilds the network. Subclasses define `Config` and `conclude`.
+    weights and rebuilds the network. Subclasses define `Config`, `prepare` and
+    `conclude`.
     """
 
     Config: type[Any]
@@ -85,12 +57,12 @@ class Network(nn.Module, ABC):
         """The posterior of a batch (B, N, H, W): mean and var, each (B, s*H, s*W)."""
         return self.conclude(self.prepare(burst, motion))
 
+    @abstractmethod
     def prepare(self, burst: Burst, motion: Motion) -> Any:
         """What depends on no weight, for all that is done with a batch.
 
         It has `part(rows)`, and its class `joined(several)`.
         """
-        return Given(burst, motion)
 
     @abstractmethod
     def conclude(self, given: Any) -> Posterior:

@@ -24,6 +24,7 @@ from ..filters import gaussian_blur
 from ..gaussian import GaussianProblem
 from ..linear import sum_of_products
 from ..ops import Splat, splat
+from ..solver.finer import finer
 from ..solver.image import reconstruct
 from ..solver.spectrum import spectrum_of_burst
 from ..solver.variance import noise_variance
@@ -194,13 +195,20 @@ def evidence(burst: Burst, motion: Motion, scale: int) -> Evidence:
     good, flow_px = burst.valid, motion.flow_px
     knots = spectrum_of_burst(burst, good, flow_px, motion.gain, scale)
     made = reconstruct(burst, good, flow_px, motion.gain, knots, scale)
-    mean, var = made.mean, noise_variance(made.problem).clamp(min=1e-14)
+    found = [made.mean, noise_variance(made.problem), made.residual, made.problem.precision]
+    if more := finer(burst, good, motion.gain, made):
+        index, fine = more
+        step = fine.problem.scale // scale
+        images = (fine.mean, noise_variance(fine.problem))
+        better = [*(x[:, ::step, ::step] for x in images), fine.residual, fine.problem.precision]
+        found = [x.index_copy(0, index, y) for x, y in zip(found, better, strict=True)]
+    mean, var, residual, weight = found
+    var = var.clamp(min=1e-14)
     detail = mean - gaussian_blur(mean[:, None], scale * DETAIL_SIGMA_PX)[:, 0]
     unit = (detail.square().mean((1, 2)) + var.mean((1, 2))).sqrt()[:, None, None]
-    weight = made.problem.precision
-    sums = splat(made.residual, weight, flow_px, scale)
-    finer = splat(made.residual, weight, flow_px, FINER * scale)
-    surprise = splat(weight * made.residual.square(), (weight > 0).to(weight), flow_px, scale)
+    sums = splat(residual, weight, flow_px, scale)
+    between = splat(residual, weight, flow_px, FINER * scale)
+    surprise = splat(weight * residual.square(), (weight > 0).to(weight), flow_px, scale)
     maps = [
         detail / unit,
         (mean - made.level[:, 0]) / (10 * unit),  # radiance varies some ten times as much
@@ -208,10 +216,10 @@ def evidence(burst: Burst, motion: Motion, scale: int) -> Evidence:
         (surprise.value / surprise.weight.clamp(min=1e-3)).sqrt() - 1,
         *_residuals(sums, unit, 1),
         # what repeats beyond the frequencies of the grid shows between its pixels
-        *_residuals(finer, unit, FINER),
+        *_residuals(between, unit, FINER),
     ]
-    found = Evidence(Gate.of(made.problem), mean, var, torch.stack(maps, 1).clamp(-30, 30), unit)
-    return _without_lost(found, made.level[:, 0])
+    known = Evidence(Gate.of(made.problem), mean, var, torch.stack(maps, 1).clamp(-30, 30), unit)
+    return _without_lost(known, made.level[:, 0])
 
 
 def _residuals(sums: Splat, unit: Tensor, finer: int) -> list[Tensor]:

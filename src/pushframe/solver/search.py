@@ -107,8 +107,9 @@ class Search:
         self.predicted = self.see.predict(self.image)
         spread = self.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
         power, known = power_of(self.image), (1 - spread / prior).clamp(min=0)
-        flat = (part.flatten(1) for part in (prior, power, known))
-        self.knots = fit_spectrum(self.knots, *flat, self.counted_basis)
+        self.knots = fit_spectrum(
+            self.knots, prior.flatten(1), power.flatten(1), known.flatten(1), self.counted_basis
+        )
 
     def _jitter_var(self, prior: Tensor) -> Tensor:
         """Variance that a shift of `jitter_px` adds to a frame, mean over frequencies, (B, 1).
