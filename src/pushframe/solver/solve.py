@@ -16,7 +16,7 @@ from ..geometry import flow_field
 from ..registration import register
 from .belief import Belief, Evidence
 from .bend import bending, smooth_basis
-from .image import Reconstruction, reconstruct
+from .image import Reconstruction, detailed, reconstruct
 from .lost import fit_translations
 from .motion import fit_motion
 from .outliers import agreeing_frames, foreign_pixels, hidden_share
@@ -124,9 +124,10 @@ class _Piece:
     def posterior(self) -> Posterior:
         """The image and its variance, NaN where nothing is known."""
         variance = posterior_variance if len(self.doubt) == 1 else bent_variance
-        problem = self.made.problem
+        made = detailed(self.made, self.good)
+        problem = made.problem
         unknown = far_from_samples(self.good, problem.flow_px, problem.scale)
-        return Posterior(self.made.mean, variance(self.made, *self.doubt)).without(unknown)
+        return Posterior(made.mean, variance(made, *self.doubt)).without(unknown)
 
 
 def solve(burst: Burst, scale: int, motion: Tensor | Belief | None = None) -> Solution:
