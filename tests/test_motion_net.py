@@ -106,6 +106,8 @@ def test_it_is_taught_by_shifts_then_tuned_through_the_loss(tmp_path: Path) -> N
     assert 0 < float((before - after).detach().abs().max()) < 0.01
     resumed = train(first, tmp_path / "first", resume=True)  # without moments of idle parts
     assert resumed.progress.step == 30
+    with pytest.raises(UsageError, match="pool and uses of 1"):
+        train(dataclasses.replace(again, data=dataclasses.replace(again.data, uses=2)), tmp_path)
     with pytest.raises(UsageError, match="weights to start from"):
         train(config(images, start=start), tmp_path / "third")
 

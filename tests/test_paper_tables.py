@@ -24,7 +24,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = [f"--set={text}" for text in settings(images) if not text.startswith("schedule.")]
     words = ["--config", str(ROOT / "configs/paper_twins.toml"), "--out", str(folder / "out")]
     words += ["--steps", "4", "--ablations", "--test", "scene:5", "--frames", "3", "4"]
-    words += ["--size", "16", "--border", "4", *small, "--set=compile=false"]
+    words += ["--size", "16", "--border", "4", *small, "--set=compile=false", "--set=data.parts=1"]
     paper_tables.main([*words, "--stop-after-minutes", "0"])
     assert not (folder / "out").exists()  # time was up before anything began
     paper_tables.main(words)

@@ -128,7 +128,7 @@ def test_it_converges_from_a_start_that_is_off(batch: Simulated, off_px: float) 
 
 def test_shifts_of_several_pixels_are_found() -> None:
     far = made(shift_px=4.0, margin_hpx=20)
-    assert rmse(solve(far.burst, 2).flow_px, far.flow_px) < 0.01
+    assert rmse(solve(far.burst, 2).flow_px, far.flow_px) < 0.004
 
 
 def test_five_frames_gain_over_lucas_kanade() -> None:
@@ -172,7 +172,7 @@ def test_wrong_exposures_are_found_and_cost_little() -> None:
     lost = psnr(solve(exact.burst, 2).posterior.mean, exact.truth) - psnr(
         solve(wrong.burst, 2).posterior.mean, wrong.truth
     )
-    assert lost < 1.3  # of it 0.4 because two of the exact bursts are fitted in space
+    assert lost < 1.3
     naive = psnr(map_estimate(exact.burst, exact.flow_px, 2).mean, exact.truth) - psnr(
         map_estimate(wrong.burst, wrong.flow_px, 2).mean, wrong.truth
     )

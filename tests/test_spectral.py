@@ -149,28 +149,36 @@ def test_leading_factor_takes_the_largest_first() -> None:
     assert (part.square().sum((1, 2)) <= matrix.diagonal(dim1=1, dim2=2).sum(1) + 1e-4).all()
 
 
-def test_the_spectrum_of_known_images_is_found() -> None:
-    """From noise-free draws of a power law, and from draws known in part only."""
-    size, lattice = 128, (64, 64)
-    fy, fx = image_frequencies(lattice, 2, torch.zeros(1))
-    basis = radial_basis(fy, fx)
-    truth = power_law(torch.tensor([0.02]))
-    full = torch.fft.fftfreq(size)
-    power = spectrum_at(truth, radial_basis(full[:, None], full))
-    white = torch.randn(6, size, size, generator=generator())
-    images = torch.fft.ifft2(torch.fft.fft2(white) * power.sqrt()).real
-    assert float(images.var()) == pytest.approx(0.02, rel=0.4)
-    folded = to_folded(images, 2).abs() ** 2
-    count = half_weight(64, images).expand(basis.shape[:-1]).flatten()
-    known = torch.linspace(1, 0.3, 4)[:, None, None].expand(6, 4, 64, 33)
-    counted = basis.flatten(0, -2) * count[:, None]
-    for share in (torch.ones_like(known), known):
-        power = (folded * share).flatten(1)
-        knots = fit_spectrum(power, share.flatten(1), counted)
-        error = (knots.mean(0) - truth[0])[6:-2]  # few frequencies lie around the outer knots
-        assert error.abs().max() < 0.25
-    blind = fit_spectrum((folded * known).flatten(1), torch.ones_like(known).flatten(1), counted)
-    assert (blind.mean(0) - truth[0])[6:-2].mean() < -0.3  # twin: what is not known counts as zero
+def wiener(data: Tensor, knots: Tensor, basis: Tensor, noise_var: float) -> list[Tensor]:
+    """Prior, power of the mean and known share of images in white noise: what a fit is given."""
+    prior = spectrum_at(knots, basis)
+    known = prior / (prior + noise_var)
+    return [prior, known.square() * data, known]
+
+
+def test_the_spectrum_of_noisy_images_is_found() -> None:
+    """From draws of a spectrum that falls far below the noise, in the steps that a search has."""
+    size, noise_var = 128, 1e-4
+    side = torch.fft.fftfreq(size)
+    basis = radial_basis(side[:, None], side).flatten(0, 1)
+    law = power_law(torch.tensor([0.02]))
+    frequency = torch.logspace(math.log10(1 / 256), math.log10(math.sqrt(0.5)), KNOTS)
+    truth = law - 60 * frequency**2  # e^-15 of a power law at the Nyquist frequency
+    power = spectrum_at(truth, basis)
+    draws = torch.randn(6, 2, size * size, generator=generator()).square().mean(1)
+    data = draws * (power + noise_var)
+    knots = law.expand(6, -1)
+    for _ in range(8):
+        knots = fit_spectrum(knots, *wiener(data, knots, basis, noise_var), basis)
+    shown = truth[0] > math.log(noise_var)
+    assert (knots.mean(0) - truth[0])[6:][shown[6:]].abs().max() < 0.3
+    assert knots[:, -1].max() < math.log(noise_var) - 4  # truth: -14.8 there, noise: -9.2
+
+    slow = law.expand(6, -1)  # twin: the share is not what is wrong
+    for _ in range(8):
+        _, mean, known = wiener(data, slow, basis, noise_var)
+        slow = ((mean @ basis) / (known @ basis)).nan_to_num(1).log()
+    assert slow[:, -1].min() > math.log(noise_var) - 3.5
 
 
 def test_power_law_has_the_stated_variance() -> None:
@@ -186,8 +194,10 @@ def test_the_spectrum_never_rises() -> None:
     frequency = (axis[:, None] ** 2 + axis**2).sqrt().flatten()
     power = 1 / (frequency**2 + 1e-3) + 900 * torch.exp(-(((frequency - 0.4) / 0.04) ** 2))
     ones = torch.ones_like(power)
-    knots = fit_spectrum(power[None], ones[None], basis)
+    first = torch.zeros(1, KNOTS)
+    knots = fit_spectrum(first, ones[None], power[None], ones[None], basis)
     assert knots.shape == (1, KNOTS)
     assert bool((knots.diff() <= 0).all())
-    falling = fit_spectrum((1 / (frequency**2 + 1e-3))[None], ones[None], basis)
+    alone = (1 / (frequency**2 + 1e-3))[None]
+    falling = fit_spectrum(first, ones[None], alone, ones[None], basis)
     assert bool((falling.diff() < 0).all())  # a spectrum that falls by itself is left alone

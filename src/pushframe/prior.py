@@ -11,6 +11,8 @@ from torch import Tensor
 KNOTS = 20
 LOWEST = 1 / 256  # cycles per high-res px
 SMOOTHNESS = 30.0  # of log power, against the number of frequencies around a knot
+LARGEST_FALL = 3.0  # of log power, at once
+LEAST_LOG_POWER = -40.0
 MANY = 100.0  # frequencies by which a knot is known well enough to bound those beyond it
 
 
@@ -36,24 +38,34 @@ def _roughness(device: torch.device) -> tuple[Tensor, Tensor]:
     return SMOOTHNESS * bend.T @ bend, unit
 
 
-def fit_spectrum(power: Tensor, known: Tensor, counted: Tensor) -> Tensor:
-    """Log power at the knots, (B, KNOTS), from a posterior mean's power at frequencies (B, F).
+def fit_spectrum(
+    knots: Tensor, prior: Tensor, power: Tensor, known: Tensor, counted: Tensor
+) -> Tensor:
+    """Better log powers at the knots, (B, KNOTS), from the power (B, F) of a posterior mean.
 
-    known: (B, F) how far the data determine each frequency, `1 - posterior / prior variance`;
-    the mean shows just that share of the true power. counted: (F, KNOTS), the knots' basis times
-    the number of frequencies that each entry stands for. A knot counts as far as the data
-    determine it; where they do not, the curve goes on smoothly, and it never rises: power that
-    appears beyond a dip is not the scene's but what frames of different days disagree about, which
-    repeats with the pixels.
+    knots, prior: those that the mean was found with, prior (B, F) at its frequencies. known: (B, F)
+    how far the data determine each, `1 - posterior / prior variance`; the mean of a right prior
+    shows just that share of it. counted: (F, KNOTS), the knots' basis times the number of
+    frequencies that each entry stands for.
+
+    Where power is missing the share is what is wrong too: a scene without detail would be followed
+    as 1, 1/2, 1/3, ... of the noise, so the step is divided by the share (Fisher scoring). A knot
+    counts as far as the data determine it; where they do not, the curve goes on smoothly, and it
+    never rises: power that appears beyond a dip is not the scene's but what frames of different
+    days disagree about, which repeats with the pixels.
     """
-    trust = known @ counted
-    level = (power @ counted / trust.clamp(min=1e-6)).clamp(min=1e-14).log()
+    expected = (known * prior) @ counted
+    excess = (power @ counted / expected.clamp(min=1e-20)).clamp(min=1e-6).log()
+    share = (known.square() * prior) @ counted / expected.clamp(min=1e-20)
+    change = torch.where(excess > 0, excess, excess / share.clamp(min=1e-3))
+    trust = known.square() @ counted
     trust = torch.where(trust > 0.5, trust.clamp(max=300), 0)
     roughness, unit = _roughness(trust.device)
     system = torch.addcmul(roughness, trust[..., None], unit)
-    curve = torch.linalg.solve_ex(system, (level * trust)[..., None]).result[..., 0]
+    level = (knots + change.clamp(min=-LARGEST_FALL)) * trust
+    curve = torch.linalg.solve_ex(system, level[..., None]).result[..., 0]
     told = torch.where(trust >= MANY, curve, torch.inf)  # few frequencies scatter
-    return torch.minimum(curve, told.cummin(-1).values)
+    return torch.minimum(curve, told.cummin(-1).values).clamp(min=LEAST_LOG_POWER)
 
 
 def spectrum_at(knots: Tensor, basis: Tensor) -> Tensor:
@@ -63,9 +75,16 @@ def spectrum_at(knots: Tensor, basis: Tensor) -> Tensor:
 
 def power_law(variance: Tensor) -> Tensor:
     """Log power at the knots, (B, KNOTS), of `c / (f^2 + 1e-4)^1.25` with a given variance (B,)."""
-    low, high = math.log10(LOWEST), math.log10(math.sqrt(0.5))
-    frequency = torch.logspace(low, high, KNOTS, device=variance.device)
-    log_shape = -1.25 * (frequency**2 + 1e-4).log()
-    side = torch.fft.fftfreq(256, device=variance.device)
-    mean = spectrum_at(log_shape[None], radial_basis(side[:, None], side)).mean()
-    return log_shape + (variance / mean).log()[:, None]
+    return _unit_power_law(variance.device) + variance.log()[:, None]
+
+
+@cache
+def _unit_power_law(device: torch.device) -> Tensor:
+    """The same of variance 1, (KNOTS,)."""
+    with torch.inference_mode(False):  # kept, and maybe trained through later
+        low, high = math.log10(LOWEST), math.log10(math.sqrt(0.5))
+        frequency = torch.logspace(low, high, KNOTS, device=device)
+        log_shape = -1.25 * (frequency**2 + 1e-4).log()
+        side = torch.fft.fftfreq(256, device=device)
+        mean = spectrum_at(log_shape[None], radial_basis(side[:, None], side)).mean()
+        return log_shape - mean.log()

@@ -63,7 +63,7 @@ def bending(made: Reconstruction) -> Tensor:
     normal = (columns * weight) @ columns.mT
     # the prior keeps frames that show next to nothing from telling wild tales
     ridge = 1e-4 * normal.diagonal(dim1=-2, dim2=-1) + COEFFICIENT_PX**-2
-    coefficients = torch.linalg.solve(normal + torch.diag_embed(ridge), score)
+    coefficients = torch.linalg.solve_ex(normal + torch.diag_embed(ridge), score).result
     surprise = (score * coefficients).mean((1, 2, 3))
     size_px = coefficients.square().sum((2, 3)).mean(1).sqrt()
     return (surprise > LEAST_SURPRISE) & (size_px > LEAST_BEND_PX)

@@ -52,17 +52,21 @@ def nearest_places(made: Reconstruction, burst: Burst, gain: Tensor) -> Tensor:
     By the mean squared difference of valid pixels; a frame that is where it belongs stays.
     """
     problem = made.problem
-    data = burst.frames / gain[..., None, None] - made.level
-    weight = burst.valid / made.noise_var
+    data = (burst.frames / gain[..., None, None] - made.level)[:, None]
+    weight = (burst.valid / made.noise_var)[:, None]
     place = torch.arange(-REACH_PX, REACH_PX + STEP_PX / 2, STEP_PX, device=gain.device)
     least = torch.full_like(gain, torch.inf)
     best = problem.flow_px
-    for offset in torch.cartesian_prod(place, place):
-        flow_px = problem.flow_px + offset
-        model = forward_model(flow_px, burst.shape, problem.scale, problem.pad)
-        seen = weight * model.inside
-        gap = (seen * (data - model.forward(made.image)) ** 2).sum((-1, -2))
-        gap = gap / seen.sum((-1, -2)).clamp(min=1e-30)
-        best = torch.where((gap < least)[..., None], flow_px, best)
-        least = torch.minimum(gap, least)
+    for down in place:  # a row of places at once: each by itself is too little for a GPU
+        offset = torch.stack([down.expand_as(place), place], -1)
+        flow_px = problem.flow_px[:, None] + offset[:, None]  # (B, places, N, 2)
+        model = forward_model(flow_px.flatten(1, 2), burst.shape, problem.scale, problem.pad)
+        shape = flow_px.shape[1:3]
+        seen = weight * model.inside.unflatten(1, shape)
+        off = data - model.forward(made.image).unflatten(1, shape)
+        gap = (seen * off**2).sum((-1, -2)) / seen.sum((-1, -2)).clamp(min=1e-30)
+        nearest = gap.min(1, keepdim=True)
+        there = flow_px.gather(1, nearest.indices[..., None].expand(-1, -1, -1, 2))[:, 0]
+        best = torch.where((nearest.values[:, 0] < least)[..., None], there, best)
+        least = torch.minimum(nearest.values[:, 0], least)
     return best - best[:, :1]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..burst import Burst
 from ..filters import gaussian_blur, highest_near, masked_blur
-from ..forward import forward_model
+from ..forward import forward_model, per_axis
 from ..noise import frame_noise_var
 from ..ops import median_over_frames
 from ..registration import agreement
@@ -19,6 +19,7 @@ PIXEL_SIGMAS = 5.0
 NEIGHBOUR_SIGMAS = 2.0
 FOREIGN_SMOOTHING_PX = 1.5
 FOREIGN_SIGMAS = 6.0
+FOREIGN_MARGIN_PX = 2.0  # nearer to a border more than a twentieth of the low-pass lies beyond it
 CUT_SIGMAS = 3.0
 
 
@@ -45,7 +46,7 @@ def foreign_pixels(burst: Burst, flow_px: Tensor) -> Tensor:
         onto.forward(x.to(smooth).flatten(0, 1)).unflatten(0, (batch, count))[:, :, 0]
         for x in (smooth, whole)
     )
-    still = still.masked_fill(seen < 0.99, torch.nan)
+    still = still.masked_fill((seen < 0.99) | ~_well_inside(burst.shape, -flow_px), torch.nan)
     middle = median_over_frames(still)
     off = still - middle
     spread = median_over_frames(off.abs()) / 0.6745
@@ -57,6 +58,20 @@ def foreign_pixels(burst: Burst, flow_px: Tensor) -> Tensor:
     grown = highest_near(foreign.to(off), 4)
     back = forward_model(one, (height, width), 1, 0).forward(grown.flatten(0, 1))
     return (back.unflatten(0, (batch, count))[:, :, 0] > 0.3) & burst.valid
+
+
+def _well_inside(shape: tuple[int, int], flow_px: Tensor) -> Tensor:
+    """Whether `x + flow` lies in a frame, FOREIGN_MARGIN_PX from its borders, (B, N, H, W) bool.
+
+    What a low-pass shows nearer to them is half repeated values, and stands out by itself.
+    """
+
+    def inside(size: int, shift_px: Tensor) -> Tensor:
+        place = torch.arange(size, device=shift_px.device) + shift_px[..., None]
+        return place == place.clamp(FOREIGN_MARGIN_PX, size - 1 - FOREIGN_MARGIN_PX)
+
+    down, right = per_axis(inside, shape, flow_px.movedim(-1, 0))
+    return down[..., :, None] & right[..., None, :]
 
 
 def disagreeing_pixels(z: Tensor, seen: Tensor) -> Tensor:

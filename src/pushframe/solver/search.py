@@ -26,6 +26,7 @@ from .mismatch import freedom, model_mismatch
 from .outliers import disagreeing_pixels
 
 TAPER = 1 / 8  # share of the frame's width over which the window falls to zero, at each side
+UNNOTICED_PX = 1.0  # by which a frame may miss the end of the window
 LARGEST_STEP_PX = 0.25
 GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
 LEAST_GAIN_STD = 3e-4
@@ -73,6 +74,7 @@ class Search:
         self.gain_std = torch.full_like(self.mismatch, GAIN_STD)
         self.jitter_px = torch.zeros_like(self.mismatch)
         self.image: Tensor = None  # type: ignore[assignment]  # until the first look
+        self.margin_px = _unseen_margin(burst.shape, flow_px * self.kept[..., None])
         self.placed_px: Tensor | None = None  # the shifts that `see` and `window` are for
         weight = self._set_level()
         spread = weighted_mean((burst.frames - self.level) ** 2, weight)
@@ -88,7 +90,7 @@ class Search:
         """What follows from the shifts alone."""
         self.placed_px = self.flow_px
         self.see = transfer(self.flow_px, self.burst.shape, self.scale)
-        self.window = _moving_window(self.burst.shape, self.flow_px)
+        self.window = _moving_window(self.burst.shape, self.flow_px, self.margin_px)
         if self.image is not None:
             self.predicted = self.see.predict(self.image)
 
@@ -105,7 +107,8 @@ class Search:
         self.predicted = self.see.predict(self.image)
         spread = self.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
         power, known = power_of(self.image), (1 - spread / prior).clamp(min=0)
-        self.knots = fit_spectrum(power.flatten(1), known.flatten(1), self.counted_basis)
+        flat = (part.flatten(1) for part in (prior, power, known))
+        self.knots = fit_spectrum(self.knots, *flat, self.counted_basis)
 
     def _jitter_var(self, prior: Tensor) -> Tensor:
         """Variance that a shift of `jitter_px` adds to a frame, mean over frequencies, (B, 1).
@@ -236,12 +239,19 @@ class Search:
         seen = self.burst.valid & inner & self.kept[..., None, None]
         budget = self.noise_var + self.mismatch[:, None, None, None]
         var = budget * free[..., None, None]
-        self.outlier = disagreeing_pixels(residual / var.sqrt(), seen)
+        self.outlier = disagreeing_pixels(self._surprises(residual, var), seen)
         good = seen & ~self.outlier
         counted = budget.masked_fill(~good, torch.inf)
         self.mismatch = model_mismatch(residual, counted, self.noise_var, free)
         self.lost_share = _frame_mean(self.outlier.to(var), self.burst.valid & inner)
         self.surprise = _frame_mean(residual**2 / var, good)
+
+    def _surprises(self, residual: Tensor, var: Tensor) -> Tensor:
+        """Residuals in standard deviations, (B, N, H, W), counted less where the window falls.
+
+        A window that falls is an error of the model by itself, which dividing by it magnifies.
+        """
+        return residual / var.sqrt() * self.window.clamp(max=1)
 
     def expel(self) -> None:
         """Leave frames out that are mostly outliers, or whose residuals surprise."""
@@ -282,18 +292,36 @@ class Search:
         energy = (total * self.count).sum((-1, -2))
         return energy if self.belief is None else energy + (self._off() * self._pull()).sum((1, 2))
 
+    def improbability(self) -> Tensor:
+        """Minus twice the log likelihood of the frames under grid and noise, up to 2 pi, (B,)."""
+        frequencies = self.count.sum() * self.burst.shape[0]
+        noise = torch.where(self.kept, self.precision, 1).log().sum(1)
+        return self.energy() - frequencies * noise
 
-def _moving_window(shape: tuple[int, int], flow_px: Tensor) -> Tensor:
-    """A Tukey window of unit power that moves with the scene, (B, N, H, W).
 
-    A window fixed to the frames would make a shifted scene differ by more than its shift.
+def _unseen_margin(shape: tuple[int, int], flow_px: Tensor) -> Tensor:
+    """What frames so far apart do not all show of the reference at its ends, (2, B, 1, 1) px.
+
+    At most as wide as the window's slope.
+    """
+    apart_px = (flow_px.abs().amax(1) - UNNOTICED_PX).clamp(min=0).unbind(-1)
+    margin_px = [px.clamp(max=TAPER * size) for px, size in zip(apart_px, shape, strict=True)]
+    return torch.stack(margin_px)[..., None, None]
+
+
+def _moving_window(shape: tuple[int, int], flow_px: Tensor, margin_px: Tensor) -> Tensor:
+    """A Tukey window of unit power that moves with the scene, (B, N, H, W), zero in its margin.
+
+    A window fixed to the frames would make a shifted scene differ by more than its shift, and one
+    that reached beyond a frame would cut it off.
     """
 
-    def window(size: int, shift_px: Tensor) -> Tensor:
-        axis = tukey(torch.arange(size, device=shift_px.device) + shift_px[..., None], size, TAPER)
+    def window(size: int, shift_px: Tensor, margin_px: Tensor) -> Tensor:
+        place = torch.arange(size, device=shift_px.device) + shift_px[..., None] + 0.5
+        axis = tukey((place - margin_px) / (1 - 2 * margin_px / size) - 0.5, size, TAPER)
         return axis / axis.square().mean(-1, True).sqrt().clamp(min=1e-6)
 
-    tall, wide = per_axis(window, shape, flow_px.movedim(-1, 0))
+    tall, wide = per_axis(window, shape, flow_px.movedim(-1, 0), margin_px)
     return tall[..., :, None] * wide[..., None, :]
 
 

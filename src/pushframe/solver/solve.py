@@ -16,6 +16,7 @@ from ..geometry import flow_field
 from ..registration import register
 from .belief import Belief, Evidence
 from .bend import bending, smooth_basis
+from .finer import finer
 from .image import Reconstruction, detailed, reconstruct
 from .lost import fit_translations
 from .motion import fit_motion
@@ -100,6 +101,7 @@ class _Piece:
     """Bursts of a batch that were registered in one way, and their images.
 
     index: their places in the batch. doubt: what `posterior_variance`, or `bent_variance` takes.
+    finer: how much finer the image's grid is than the one asked for.
     """
 
     index: Tensor
@@ -108,6 +110,7 @@ class _Piece:
     kept: Tensor
     good: Tensor
     doubt: tuple[Tensor, ...]
+    finer: int = 1
 
     def part(self, chosen: Tensor) -> _Piece:
         """The same for some of its bursts, (B,) bool."""
@@ -119,15 +122,33 @@ class _Piece:
             self.kept[index],
             self.good[index],
             tuple(part[index] for part in self.doubt),
+            self.finer,
         )
+
+    def refined(self, burst: Burst) -> list[_Piece]:
+        """The same, with those bursts on a finer grid whose scenes hold more than their own."""
+        found = finer(burst.part(self.index), self.good, self.gain, self.made)
+        if found is None:
+            return [self]
+        index, made = found
+        chosen = torch.zeros_like(self.index, dtype=torch.bool)
+        chosen[index] = True
+        step = made.problem.scale // self.made.problem.scale
+        old = self.part(chosen)
+        # draws of frames stay as they are, what is scarce in the image is so on each of its grids
+        draws, scarcer = old.doubt[:1], old.doubt[1:]
+        scarcer = tuple(s.repeat_interleave(step, 1).repeat_interleave(step, 2) for s in scarcer)
+        new = dataclasses.replace(old, made=made, doubt=(*draws, *scarcer), finer=step)
+        return [new] if bool(chosen.all()) else [self.part(~chosen), new]
 
     def posterior(self) -> Posterior:
         """The image and its variance, NaN where nothing is known."""
         variance = posterior_variance if len(self.doubt) == 1 else bent_variance
         made = detailed(self.made, self.good)
-        problem = made.problem
-        unknown = far_from_samples(self.good, problem.flow_px, problem.scale)
-        return Posterior(made.mean, variance(made, *self.doubt)).without(unknown)
+        step, problem = self.finer, made.problem
+        unknown = far_from_samples(self.good, problem.flow_px, problem.scale // step)
+        mean, var = made.mean, variance(made, *self.doubt)
+        return Posterior(mean[:, ::step, ::step], var[:, ::step, ::step]).without(unknown)
 
 
 def solve(burst: Burst, scale: int, motion: Tensor | Belief | None = None) -> Solution:
@@ -233,7 +254,13 @@ def _solved(task: _Task) -> list[_Piece]:
         return [shifted]
     basis = smooth_basis(task.burst.shape, task.start_px)
     bent = torch.zeros_like(task.kept[:, 0]) if task.belief is None else task.belief.bends()
-    pieces = _replaced(shifted, task, task.much_masked() & ~bent, basis[:1])
+    pieces = [
+        fine
+        for piece in _replaced(shifted, task, task.much_masked() & ~bent, basis[:1])
+        for fine in piece.refined(
+            task.burst
+        )  # before bends: what a grid cannot hold looks like them
+    ]
     if not task.moving:
         return pieces
     if task.belief is not None:

@@ -76,7 +76,8 @@ def spectrum_of(problem: GaussianProblem, image: Tensor) -> Tensor:
     spread = problem.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
     known = (1 - spread / prior).clamp(min=0)
     counted = basis * half_weight(lattice[1], image)[:, None]
-    return fit_spectrum(power_of(folded).flatten(1), known.flatten(1), counted.flatten(0, -2))
+    flat = (part.flatten(1) for part in (prior, power_of(folded), known))
+    return fit_spectrum(problem.knots, *flat, counted.flatten(0, -2))
 
 
 def _window(canvas: tuple[int, int], pad: int, like: Tensor) -> Tensor:

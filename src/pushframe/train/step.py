@@ -120,14 +120,23 @@ class Desk:
     """
 
     def __init__(self, network: Network, stream: Stream, config: TrainConfig) -> None:
+        data = config.data
+        self.steps = data.pool * data.parts  # in which all bursts of a pool are used once
+        self.ahead = self.steps * data.uses > 1
+        require(
+            not (self.ahead and config.motion == "network"),
+            "data.parts, pool and uses of 1 for a network that learns to find motion",
+            f"{data.parts}, {data.pool} and {data.uses}",
+            "what is made ready ahead depends on no weight: set them to 1, and data.batch lower",
+            UsageError,
+        )
         self.network, self.stream, self.config = network, stream, config
         self.kept: dict[int, tuple[int, Ready]] = {}
 
     def loss(self, step: int, shard: int) -> Tensor:
         """The loss of one shard of one step."""
-        data = self.config.data
-        steps = data.pool * data.parts  # in which all bursts of a pool are used once
-        if steps * data.uses == 1:
+        data, steps = self.config.data, self.steps
+        if not self.ahead:
             return batch_loss(self.network, self.stream.batch(step, shard), self.config)
         number, place = divmod(step, steps * data.uses)
         use, part = divmod(place, steps)
