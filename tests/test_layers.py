@@ -21,7 +21,7 @@ RANKS = [
     ["geometry", "filters", "scenes", "linear", "rpc", "extent"],
     ["noise", "forward"],
     ["ops"],
-    ["spectral", "prior", "theory"],
+    ["spectral", "prior", "local_prior", "theory"],
     ["simulate", "io", "registration"],
     ["gaussian", "arrays"],
     ["baselines", "validate", "windows", "metrics", "solver", "loss"],

@@ -17,6 +17,7 @@ from torch import Tensor
 from .filters import highest_near, tukey
 from .forward import canvas_shape, forward_model
 from .linear import conjugate_gradients
+from .local_prior import LocalPrior
 from .ops import splat
 from .prior import radial_basis, spectrum_at
 from .spectral import AliasBlocks, half_weight, image_frequencies, to_folded, to_image, transfer
@@ -53,8 +54,10 @@ class GaussianProblem:
     """One linear problem a burst: the forward model, the pixels' precision, the prior.
 
     flow_px: (B, N, 2[, H, W]); precision: (B, N, H, W), zero leaves a pixel out; knots: log
-    power of the prior, (B, KNOTS), see `prior`.
+    power of the prior, (B, KNOTS), see `prior`. `with_detail` makes that prior a local one.
     """
+
+    local: LocalPrior | None = None
 
     def __init__(self, flow_px: Tensor, precision: Tensor, knots: Tensor, scale: int) -> None:
         shape = (precision.shape[-2], precision.shape[-1])
@@ -104,6 +107,15 @@ class GaussianProblem:
         other._weigh(self.precision)
         return other
 
+    def with_detail(self, local: LocalPrior) -> GaussianProblem:
+        """The same problem under a local prior; its blocks are those of the typical place."""
+        other = copy.copy(self)
+        other.local = local
+        typical = local.power().log().mean((1, 2)).exp()
+        other.folded_prior = self.folded_prior * typical[:, None, None, None]
+        other._weigh(self.precision)
+        return other
+
     def part(self, index: Tensor) -> GaussianProblem:
         """The problem of some bursts of the batch."""
         other = copy.copy(self)
@@ -113,6 +125,7 @@ class GaussianProblem:
         other.stiffness, other.folded_prior = self.stiffness[index], self.folded_prior[index]
         other.model, other.blocks = self.model.part(index), self.blocks.part(index)
         other.see = other.blocks.see
+        other.local = None if self.local is None else self.local.part(index)
         return other
 
     def solve(
@@ -152,6 +165,8 @@ class GaussianProblem:
     def normal(self, image: Tensor) -> Tensor:
         """`(sum_t F_t' D' W D F_t + prior^-1) image`."""
         seen = self.model.adjoint(self.precision * self.model.forward(image))
+        if self.local is not None:
+            return seen + self.local.apply(image)
         return seen + self.filter(image, self.stiffness)
 
     def precondition(self, image: Tensor) -> Tensor:
@@ -164,7 +179,10 @@ class GaussianProblem:
         return torch.fft.irfft2(torch.fft.rfft2(image) * spectrum, s=self.canvas)
 
     def sample_error(self, generator: torch.Generator) -> Tensor:
-        """A draw of the posterior's error: the solution of a perturbed world less its truth."""
+        """A draw of the posterior's error: the solution of a perturbed world less its truth.
+
+        Under the stationary prior.
+        """
         image = self.filter(
             self._normal(generator, self.prior.shape[:1] + self.canvas), self.prior.sqrt()
         )
@@ -198,14 +216,23 @@ def _mean_leverage(blocks: AliasBlocks) -> Tensor:
     return blocks.leverage(count) / (count.sum() * blocks.covariance.shape[-2])
 
 
-def node_blocks(problem: GaussianProblem) -> AliasBlocks:
-    """The blocks of the local translations at the nodes of a flow, a batch of B * M bursts."""
+def node_prior(problem: GaussianProblem) -> Tensor:
+    """The spectrum of the scene at the frequencies of `node_blocks`, (B * M, K, a, c)."""
     lattice = (NODE_LATTICE, NODE_LATTICE)
-    nodes = _at_nodes(problem.flow_px).transpose(1, 2).flatten(0, 1)
-    folded = folded_basis(lattice, problem.scale, nodes.device)
-    prior = spectrum_at(problem.knots, folded).repeat_interleave(NODES**2, 0)
-    typical = problem.typical_precision().repeat_interleave(NODES**2, 0)
-    return AliasBlocks(transfer(nodes, lattice, problem.scale), typical, prior)
+    folded = folded_basis(lattice, problem.scale, problem.knots.device)
+    return spectrum_at(problem.knots, folded).repeat_interleave(problem.nodes, 0)
+
+
+def node_blocks(problem: GaussianProblem, power: float = 1.0) -> AliasBlocks:
+    """The blocks of the local translations at the nodes of a flow, a batch of B * M bursts.
+
+    power: of the scene's detail, against its spectrum. Translations are a flow of one node.
+    """
+    lattice = (NODE_LATTICE, NODE_LATTICE)
+    nodes = problem.flow_px[:, :, None] if problem.nodes == 1 else _at_nodes(problem.flow_px)
+    see = transfer(nodes.transpose(1, 2).flatten(0, 1), lattice, problem.scale)
+    typical = problem.typical_precision().repeat_interleave(problem.nodes, 0)
+    return AliasBlocks(see, typical, power * node_prior(problem))
 
 
 def far_from_samples(valid: Tensor, flow_px: Tensor, scale: int) -> Tensor:

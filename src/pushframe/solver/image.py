@@ -10,6 +10,7 @@ from torch import Tensor
 from ..burst import Burst
 from ..gaussian import GaussianProblem, weighted_mean
 from ..noise import frame_noise_var, normalised_noise_var
+from .detail import local_prior
 from .mismatch import unexplained
 from .outliers import hidden_share
 
@@ -57,9 +58,7 @@ def reconstruct(
     problem = GaussianProblem(flow_px, good / noise_var, knots, scale)
     level = weighted_mean(frames, problem.precision)
     data = frames - level
-    holed = (hidden_share(good) > MANY_HOLES)[:, None, None]
-    tolerance = torch.where(holed, HOLED_TOLERANCE, TOLERANCE)
-    error_std = ERROR_STD * ~holed
+    tolerance, error_std = _accuracy(good)
     image = problem.solve(data, tolerance=tolerance, error_std=error_std)
     mismatch = torch.zeros_like(level[:, 0, 0, 0])
     unsettled = torch.ones_like(mismatch, dtype=torch.bool)
@@ -87,3 +86,21 @@ def reconstruct(
         unsettled = unsettled & grown
     residual = data - problem.model.forward(image)
     return Reconstruction(problem, image, level, residual, noise_var, mismatch)
+
+
+def detailed(made: Reconstruction, good: Tensor) -> Reconstruction:
+    """The same under a prior that knows where the detail is, from the image that there is.
+
+    good: (B, N, H, W) pixels to use.
+    """
+    data = made.residual + made.problem.model.forward(made.image)
+    problem = made.problem.with_detail(local_prior(made.problem, made.image))
+    image = problem.solve(data, made.image, *_accuracy(good))
+    residual = data - problem.model.forward(image)
+    return made._replace(problem=problem, image=image, residual=residual)
+
+
+def _accuracy(good: Tensor) -> tuple[Tensor, Tensor]:
+    """Tolerance, and error in posterior standard deviations, to solve to, (B, 1, 1)."""
+    holed = (hidden_share(good) > MANY_HOLES)[:, None, None]
+    return torch.where(holed, HOLED_TOLERANCE, TOLERANCE), ERROR_STD * ~holed

@@ -17,7 +17,7 @@ from ..registration import register
 from .belief import Belief, Evidence
 from .bend import bending, smooth_basis
 from .finer import finer
-from .image import Reconstruction, reconstruct
+from .image import Reconstruction, detailed, reconstruct
 from .lost import fit_translations
 from .motion import fit_motion
 from .outliers import agreeing_frames, foreign_pixels, hidden_share
@@ -144,9 +144,10 @@ class _Piece:
     def posterior(self) -> Posterior:
         """The image and its variance, NaN where nothing is known."""
         variance = posterior_variance if len(self.doubt) == 1 else bent_variance
-        step, problem = self.finer, self.made.problem
+        made = detailed(self.made, self.good)
+        step, problem = self.finer, made.problem
         unknown = far_from_samples(self.good, problem.flow_px, problem.scale // step)
-        mean, var = self.made.mean, variance(self.made, *self.doubt)
+        mean, var = made.mean, variance(made, *self.doubt)
         return Posterior(mean[:, ::step, ::step], var[:, ::step, ::step]).without(unknown)
 
 

@@ -9,12 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..filters import gaussian_blur
-from ..gaussian import NODES, GaussianProblem, node_blocks
+from ..gaussian import GaussianProblem, node_blocks
 from ..linear import leading_factor
 from ..ops import splat
 from ..spectral import AliasBlocks, half_weight, image_frequencies, to_folded, to_image
+from .detail import POWER_RANGE
 from .image import Reconstruction
 
+LEVELS = 9  # of detail, at which the variance is worked out
 MODES = 12  # mixtures of shift and gain errors that are followed into the image
 
 
@@ -36,6 +38,8 @@ def bent_variance(made: Reconstruction, misplaced: Tensor, scarcer: Tensor) -> T
 
 def noise_variance(problem: GaussianProblem) -> Tensor:
     """The part of noise and prior, (B, s*H, s*W)."""
+    if problem.local is not None:
+        return detailed_variance(problem) * scarcity(problem)
     local = stationary_variance if problem.nodes == 1 else local_variance
     return local(problem) * scarcity(problem)
 
@@ -70,13 +74,33 @@ def stationary_variance(problem: GaussianProblem) -> Tensor:
     return grid.repeat(1, height // problem.scale, width // problem.scale)
 
 
-def local_variance(problem: GaussianProblem) -> Tensor:
-    """The same where the flow, and with it the pattern of samples, changes over the frame."""
-    grid = _subgrid_variance(node_blocks(problem))  # (B*M, s, s)
-    nodes = grid.flatten(1).unflatten(0, (-1, NODES, NODES)).permute(0, 3, 1, 2)
+def local_variance(problem: GaussianProblem, power: float = 1.0) -> Tensor:
+    """The same where the flow, and with it the pattern of samples, changes over the frame.
+
+    power: of the detail, against the scene's spectrum.
+    """
+    grid = _subgrid_variance(node_blocks(problem, power))  # (B*M, s, s)
+    side = math.isqrt(problem.nodes)
+    nodes = grid.flatten(1).unflatten(0, (-1, side, side)).permute(0, 3, 1, 2)
     shape = problem.precision.shape[-2:]
     smooth = F.interpolate(nodes, size=shape, mode="bilinear", align_corners=False)
     return F.pixel_shuffle(smooth, problem.scale)[:, 0]
+
+
+def detailed_variance(problem: GaussianProblem) -> Tensor:
+    """The same under a local prior: that of a scene with everywhere as much detail as here.
+
+    Worked out at a few levels of detail; between them its logarithm is linear in that of detail.
+    """
+    assert problem.local is not None
+    low, high = (math.log(power) for power in POWER_RANGE)
+    step = (high - low) / (LEVELS - 1)
+    place = ((problem.crop(problem.local.power()).log() - low) / step).clamp(0, LEVELS - 1)
+    total = torch.zeros_like(place)
+    for level in range(LEVELS):
+        near = (1 - (place - level).abs()).clamp(min=0)
+        total += near * local_variance(problem, math.exp(low + level * step)).log()
+    return total.exp()
 
 
 def _subgrid_variance(blocks: AliasBlocks) -> Tensor:
