@@ -25,7 +25,7 @@ from ..gaussian import GaussianProblem
 from ..linear import sum_of_products
 from ..ops import Splat, splat
 from ..solver.finer import finer
-from ..solver.image import reconstruct
+from ..solver.image import Reconstruction, detailed, reconstruct
 from ..solver.spectrum import spectrum_of_burst
 from ..solver.variance import noise_variance
 from ..spectral import to_folded, to_image
@@ -195,12 +195,10 @@ def evidence(burst: Burst, motion: Motion, scale: int) -> Evidence:
     good, flow_px = burst.valid, motion.flow_px
     knots = spectrum_of_burst(burst, good, flow_px, motion.gain, scale)
     made = reconstruct(burst, good, flow_px, motion.gain, knots, scale)
-    found = [made.mean, noise_variance(made.problem), made.residual, made.problem.precision]
+    found = _handed_over(made, good, 1)
     if more := finer(burst, good, motion.gain, made):
         index, fine = more
-        step = fine.problem.scale // scale
-        images = (fine.mean, noise_variance(fine.problem))
-        better = [*(x[:, ::step, ::step] for x in images), fine.residual, fine.problem.precision]
+        better = _handed_over(fine, good[index], fine.problem.scale // scale)
         found = [x.index_copy(0, index, y) for x, y in zip(found, better, strict=True)]
     mean, var, residual, weight = found
     var = var.clamp(min=1e-14)
@@ -220,6 +218,13 @@ def evidence(burst: Burst, motion: Motion, scale: int) -> Evidence:
     ]
     known = Evidence(Gate.of(made.problem), mean, var, torch.stack(maps, 1).clamp(-30, 30), unit)
     return _without_lost(known, made.level[:, 0])
+
+
+def _handed_over(made: Reconstruction, good: Tensor, step: int) -> list[Tensor]:
+    """Mean and variance on each step-th pixel, residual and precision, under the local prior."""
+    made = detailed(made, good)
+    images = (made.mean, noise_variance(made.problem))
+    return [*(x[:, ::step, ::step] for x in images), made.residual, made.problem.precision]
 
 
 def _residuals(sums: Splat, unit: Tensor, finer: int) -> list[Tensor]:
