@@ -20,6 +20,7 @@ from .search import Search
 FINER = 2
 FINEST_SCALE = 4
 LOOKS = 10  # in which steep spectra settle, too
+LEAST_MISFIT = 0.25  # of the noise variance of the best frame
 ENOUGH_FRAMES = 2  # times the aliases: so many would have shown a misfit
 LEAST_DIFFERENCE = 20.0  # of -2 log likelihood
 
@@ -37,7 +38,8 @@ def finer(
     if flow_px.ndim == 5 or scale > FINEST_SCALE or burst.days:
         return None
     few = good.any(-1).any(-1).sum(1) <= ENOUGH_FRAMES * problem.scale**2
-    index = ((made.mismatch > 0) | few).nonzero()[:, 0]
+    misfit = made.mismatch > LEAST_MISFIT * made.noise_var.amin((1, 2, 3))
+    index = (misfit | few).nonzero()[:, 0]
     if not len(index):
         return None
     seen = dataclasses.replace(burst, valid=good).part(index)
