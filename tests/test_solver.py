@@ -279,6 +279,18 @@ def test_scenes_that_hold_more_than_their_grid(monkeypatch: pytest.MonkeyPatch) 
     assert float(z2(coarse, one.truth).mean()) < 4
 
 
+@pytest.mark.parametrize("level", [0.0, 0.2])
+def test_scenes_without_detail(level: float) -> None:
+    """Water, cloud, night: nothing determines the spectrum, and nothing is to be seen."""
+    setting = dataclasses.replace(PRESETS["paper"], size=32)
+    source = torch.full((8, setting.source_size, setting.source_size), level)
+    one = simulate(source, setting, torch.Generator().manual_seed(10))
+    posterior = solve(one.burst, 2).posterior
+    assert float((posterior.mean - level).abs().max()) < 5e-3  # frames: noise of up to 2e-2
+    assert float(posterior.var.max()) < 1e-4
+    assert bool((posterior.var > 0).all())
+
+
 def test_scenes_of_their_grid_stay_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     one = made(6, size=48, count=2)
     asked = solve(one.burst, 2).posterior.mean

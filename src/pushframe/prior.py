@@ -11,7 +11,8 @@ from torch import Tensor
 KNOTS = 20
 LOWEST = 1 / 256  # cycles per high-res px
 SMOOTHNESS = 30.0  # of log power, against the number of frequencies around a knot
-LARGEST_FALL = 3.0  # of log power, at once
+LARGEST_STEP = 3.0  # of log power, at once
+ANCHOR = 0.01  # weight of the curve that there was, for scenes that determine no other
 LEAST_LOG_POWER = -40.0
 MANY = 100.0  # frequencies by which a knot is known well enough to bound those beyond it
 
@@ -33,9 +34,10 @@ def radial_basis(fy: Tensor, fx: Tensor) -> Tensor:
 @cache
 def _roughness(device: torch.device) -> tuple[Tensor, Tensor]:
     """The quadratic form of second differences of the knots, and the unit matrix."""
-    unit = torch.eye(KNOTS, device=device)
-    bend = unit[:-2] - 2 * unit[1:-1] + unit[2:]
-    return SMOOTHNESS * bend.T @ bend, unit
+    with torch.inference_mode(False):  # kept, and maybe trained through later
+        unit = torch.eye(KNOTS, device=device)
+        bend = unit[:-2] - 2 * unit[1:-1] + unit[2:]
+        return SMOOTHNESS * bend.T @ bend, unit
 
 
 def fit_spectrum(
@@ -50,9 +52,10 @@ def fit_spectrum(
 
     Where power is missing the share is what is wrong too: a scene without detail would be followed
     as 1, 1/2, 1/3, ... of the noise, so the step is divided by the share (Fisher scoring). A knot
-    counts as far as the data determine it; where they do not, the curve goes on smoothly, and it
-    never rises: power that appears beyond a dip is not the scene's but what frames of different
-    days disagree about, which repeats with the pixels.
+    counts as far as the data determine it; where they do not, the curve goes on smoothly, and stays
+    where it was if they determine none, in a scene without detail. It never rises: power that
+    appears beyond a dip is not the scene's but what frames of different days disagree about, which
+    repeats with the pixels.
     """
     expected = (known * prior) @ counted
     excess = (power @ counted / expected.clamp(min=1e-20)).clamp(min=1e-6).log()
@@ -61,9 +64,10 @@ def fit_spectrum(
     trust = known.square() @ counted
     trust = torch.where(trust > 0.5, trust.clamp(max=300), 0)
     roughness, unit = _roughness(trust.device)
-    system = torch.addcmul(roughness, trust[..., None], unit)
-    level = (knots + change.clamp(min=-LARGEST_FALL)) * trust
+    system = torch.addcmul(roughness, (trust + ANCHOR)[..., None], unit)
+    level = knots * (trust + ANCHOR) + change.clamp(min=-LARGEST_STEP) * trust
     curve = torch.linalg.solve_ex(system, level[..., None]).result[..., 0]
+    curve = torch.clamp(curve, knots - LARGEST_STEP, knots + LARGEST_STEP)
     told = torch.where(trust >= MANY, curve, torch.inf)  # few frequencies scatter
     return torch.minimum(curve, told.cummin(-1).values).clamp(min=LEAST_LOG_POWER)
 

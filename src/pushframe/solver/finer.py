@@ -15,14 +15,18 @@ from torch import Tensor
 
 from ..burst import Burst
 from .image import Reconstruction, reconstruct
+from .outliers import hidden_share
 from .search import Search
 
 FINER = 2
 FINEST_SCALE = 4
 LOOKS = 10  # in which steep spectra settle, too
+MANY_HOLES = 1e-3
 LEAST_MISFIT = 0.25  # of the noise variance of the best frame
+LEAST_SHARE = 5e-6  # and of the scene's: less may be what borders leave
 ENOUGH_FRAMES = 2  # times the aliases: so many would have shown a misfit
-LEAST_DIFFERENCE = 20.0  # of -2 log likelihood
+LEAST_DIFFERENCE = 10.0  # of -2 log likelihood
+MIDDLE_PX = 40  # side of what is compared
 
 
 def finer(
@@ -30,30 +34,47 @@ def finer(
 ) -> tuple[Tensor, Reconstruction] | None:
     """The bursts of a batch that hold more than their grid, and their images on a finer one.
 
-    good: (B, N, H, W) pixels used; gain: (B, N); made: the images on the grid itself. Translations
-    at scale 2 alone; None if no burst needs it.
+    good: (B, N, H, W) pixels used; gain: (B, N); made: the images on the grid itself. Of frames
+    without holes, translated, at scale 2; None if no burst needs it.
     """
     problem = made.problem
     scale, flow_px = FINER * problem.scale, problem.flow_px
     if flow_px.ndim == 5 or scale > FINEST_SCALE or burst.days:
         return None
     few = good.any(-1).any(-1).sum(1) <= ENOUGH_FRAMES * problem.scale**2
-    misfit = made.mismatch > LEAST_MISFIT * made.noise_var.amin((1, 2, 3))
-    index = (misfit | few).nonzero()[:, 0]
+    noise_var, scene_var = made.noise_var.amin((1, 2, 3)), made.image.square().mean((1, 2))
+    least = torch.maximum(LEAST_MISFIT * noise_var, LEAST_SHARE * scene_var)
+    misfit = made.mismatch > least
+    # a search fills holes, and does so too slowly to be compared
+    index = ((misfit | few) & (hidden_share(good) < MANY_HOLES)).nonzero()[:, 0]
     if not len(index):
         return None
-    seen = dataclasses.replace(burst, valid=good).part(index)
-    own, _ = _likelihood(seen, flow_px[index], gain[index], problem.scale)
-    other, knots = _likelihood(seen, flow_px[index], gain[index], scale)
-    better = own - other > LEAST_DIFFERENCE
-    if not bool(better.any()):
+    seen = dataclasses.replace(burst, valid=good)
+    middle = _middle(seen.part(index))
+    own, other = (
+        _settled(middle, flow_px[index], gain[index], grid).improbability()
+        for grid in (problem.scale, scale)
+    )
+    index = index[own - other > LEAST_DIFFERENCE]
+    if not len(index):
         return None
-    index, knots, seen = index[better], knots[better], seen.part(better.nonzero()[:, 0])
-    return index, reconstruct(seen, seen.valid, flow_px[index], gain[index], knots, scale)
+    seen, flow_px, gain = seen.part(index), flow_px[index], gain[index]
+    knots = _settled(seen, flow_px, gain, scale).knots
+    return index, reconstruct(seen, seen.valid, flow_px, gain, knots, scale)
 
 
-def _likelihood(burst: Burst, flow_px: Tensor, gain: Tensor, scale: int) -> tuple[Tensor, Tensor]:
-    """-2 log likelihood of the frames on a grid, (B,), under the spectrum fitted there."""
+def _middle(burst: Burst) -> Burst:
+    """The middle of the frames: enough to tell grids apart, at a part of the cost."""
+    rows, columns = (
+        slice(max(size - MIDDLE_PX, 0) // 2, (size + min(size, MIDDLE_PX)) // 2)
+        for size in burst.shape
+    )
+    frames, valid = (part[..., rows, columns] for part in (burst.frames, burst.valid))
+    return dataclasses.replace(burst, frames=frames.contiguous(), valid=valid.contiguous())
+
+
+def _settled(burst: Burst, flow_px: Tensor, gain: Tensor, scale: int) -> Search:
+    """The search for what a grid makes of a burst, its spectrum and mismatch settled."""
     search = Search(burst, flow_px, burst.valid.any(-1).any(-1), scale, gain=gain)
     for looks in (LOOKS, 2, 1):
         for _ in range(looks):
@@ -61,4 +82,4 @@ def _likelihood(burst: Burst, flow_px: Tensor, gain: Tensor, scale: int) -> tupl
         if looks > 1:
             search.budget()
             search.outlier = torch.zeros_like(search.outlier)  # judged before
-    return search.improbability(), search.knots
+    return search

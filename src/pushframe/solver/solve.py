@@ -254,13 +254,9 @@ def _solved(task: _Task) -> list[_Piece]:
         return [shifted]
     basis = smooth_basis(task.burst.shape, task.start_px)
     bent = torch.zeros_like(task.kept[:, 0]) if task.belief is None else task.belief.bends()
-    pieces = [
-        fine
-        for piece in _replaced(shifted, task, task.much_masked() & ~bent, basis[:1])
-        for fine in piece.refined(
-            task.burst
-        )  # before bends: what a grid cannot hold looks like them
-    ]
+    pieces = _replaced(shifted, task, task.much_masked() & ~bent, basis[:1])
+    # before bends: what a grid cannot hold looks like them
+    pieces = [fine for piece in pieces for fine in piece.refined(task.burst)]
     if not task.moving:
         return pieces
     if task.belief is not None:

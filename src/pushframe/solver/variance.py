@@ -99,7 +99,8 @@ def detailed_variance(problem: GaussianProblem) -> Tensor:
     total = torch.zeros_like(place)
     for level in range(LEVELS):
         near = (1 - (place - level).abs()).clamp(min=0)
-        total += near * local_variance(problem, math.exp(low + level * step)).log()
+        var = local_variance(problem, math.exp(low + level * step))
+        total += torch.where(near > 0, near * var.log(), 0)  # a level far off may have no number
     return total.exp()
 
 
