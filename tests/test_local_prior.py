@@ -18,7 +18,7 @@ from pushframe.simulate import PRESETS, simulate
 from pushframe.solver.detail import POWER_RANGE, local_prior
 from pushframe.solver.image import detailed, reconstruct
 from pushframe.solver.spectrum import spectrum_of_burst
-from pushframe.solver.variance import detailed_variance, stationary_variance
+from pushframe.solver.variance import detailed_variance, local_variance, stationary_variance
 
 CANVASES = [(8, 8), (6, 10), (7, 9)]
 
@@ -143,6 +143,19 @@ def test_variance_of_a_local_prior_against_the_dense_inverse() -> None:
     plain = stationary_variance(stationary)
     assert float(plain[quiet].mean() / exact[quiet].mean()) > 1.2
     assert float(plain[busy].mean() / exact[busy].mean()) < 0.85
+
+
+def test_a_level_of_detail_that_is_nowhere_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At levels far above the scene's the blocks may have no number; the bars keep theirs."""
+    problem = with_quiet_left(small_problem(), 0.2, 10.0)
+    usual = detailed_variance(problem)
+
+    def without_high_levels(problem: GaussianProblem, power: float) -> torch.Tensor:
+        var = local_variance(problem, power)
+        return var if power < 50 else torch.full_like(var, torch.nan)
+
+    monkeypatch.setattr("pushframe.solver.variance.local_variance", without_high_levels)
+    torch.testing.assert_close(detailed_variance(problem), usual)
 
 
 @pytest.fixture(scope="module")

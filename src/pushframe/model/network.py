@@ -37,8 +37,7 @@ class Network(nn.Module, ABC):
     """Burst and motion of a batch to a posterior on the high-res grid, finite everywhere.
 
     `config` is a frozen dataclass of plain values with a field `scale`; it is stored with the
-    weights and rebuilds the network. Subclasses define `Config`, `prepare` and
-    `conclude`.
+    weights and rebuilds the network. Subclasses define `Config`, `prepare` and `conclude`.
     """
 
     Config: type[Any]

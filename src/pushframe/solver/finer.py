@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from ..burst import Burst
-from .image import Reconstruction, reconstruct
+from .image import MANY_HOLES, Reconstruction, reconstruct
 from .outliers import hidden_share
 from .search import Search
 
 FINER = 2
 FINEST_SCALE = 4
 LOOKS = 10  # in which steep spectra settle, too
-MANY_HOLES = 1e-3
 LEAST_MISFIT = 0.25  # of the noise variance of the best frame
 LEAST_SHARE = 5e-6  # and of the scene's: less may be what borders leave
 ENOUGH_FRAMES = 2  # times the aliases: so many would have shown a misfit
@@ -69,8 +68,7 @@ def _middle(burst: Burst) -> Burst:
         slice(max(size - MIDDLE_PX, 0) // 2, (size + min(size, MIDDLE_PX)) // 2)
         for size in burst.shape
     )
-    frames, valid = (part[..., rows, columns] for part in (burst.frames, burst.valid))
-    return dataclasses.replace(burst, frames=frames.contiguous(), valid=valid.contiguous())
+    return burst.tile(rows, columns)
 
 
 def _settled(burst: Burst, flow_px: Tensor, gain: Tensor, scale: int) -> Search:
