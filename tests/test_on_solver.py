@@ -71,7 +71,8 @@ def test_masked_frames_tell_how_well_they_are_placed() -> None:
     holed[:, 1::2, 10:14, 10:14] = False
     _, whole = estimate_motion(burst, 2)
     _, masked = estimate_motion(dataclasses.replace(burst, valid=holed), 2)
-    assert whole.covariance is not None and masked.covariance is not None
+    assert whole.covariance is not None
+    assert masked.covariance is not None
     var = [m.covariance.diagonal(dim1=1, dim2=2).unflatten(1, (-1, 3)) for m in (whole, masked)]
     ratio = (var[1][:, 1:].mean((0, 1)) / var[0][:, 1:].mean((0, 1))).sqrt()
     assert ((ratio > 0.5) & (ratio < 1.5)).all()

@@ -102,7 +102,8 @@ class _Piece:
     """Bursts of a batch that were registered in one way, and their images.
 
     index: their places in the batch. covariance: (B, 3N, 3N) of each frame's (dy, dx, gain).
-    doubt: what `bent_variance` takes, of bursts fitted in space. finer: how much finer the image's grid is than the one asked for.
+    doubt: what `bent_variance` takes, of bursts fitted in space. finer: how much finer the image's
+    grid is than the one asked for.
     """
 
     index: Tensor
