@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from record import record
 
 from pushframe.bootstrap import balanced_mean, interval_90
 from pushframe.burst import Burst, stack
@@ -27,7 +26,6 @@ from pushframe.noise import frame_noise_var
 from pushframe.simulate import PRESETS, with_options
 from pushframe.solver import Solution, solve
 from pushframe.sources import SimulatedCases, find_sources
-from pushframe.version import __version__
 
 FOREIGN, BLOBBED = 4, 9
 BLOB_HEIGHT, BLOB_SIGMA_PX = 0.5, 3.0
@@ -69,11 +67,6 @@ def _others_px(group: Sequence[Case]) -> torch.Tensor:
     return torch.cat([flows[:, :FOREIGN], flows[:, FOREIGN + 1 :]], 1)
 
 
-def commit() -> str | None:
-    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("images")
@@ -107,10 +100,6 @@ def main() -> None:
     images = metrics["clean"].groups
     psnr = {name: sums.psnr_db() for name, sums in metrics.items()}
     result = {
-        "benchmark": "bad_frames",
-        "pushframe": __version__,
-        "torch": torch.__version__,
-        "commit": commit(),
         "frames": options.frames,
         "seed": options.seed,
         "bursts": len(cases),
@@ -126,9 +115,9 @@ def main() -> None:
             for name, sums in metrics.items()
         },
     }
-    print(json.dumps(result, indent=1))
+    print(result)
     if options.out:
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
+        record(options.out, "bad_frames", **result)
 
 
 if __name__ == "__main__":

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import subprocess
 from pathlib import Path
 
 import torch
+from record import record
 
 from pushframe.burst import Burst, NoiseLaw
 from pushframe.noise_law import estimate_noise_law
 from pushframe.simulate import PRESETS, with_options
 from pushframe.sources import SimulatedCases, find_sources
-from pushframe.version import __version__
 
 PERCENTILES = (5, 50, 95)
 PRESETS_JUDGED = ("paper", "affine")
@@ -48,11 +46,6 @@ def judged(errors: torch.Tensor) -> dict[str, list[float]]:
     }
 
 
-def commit() -> str | None:
-    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("images")
@@ -76,18 +69,14 @@ def main() -> None:
         worst = int(torch.stack(errors).abs().amax(1).argmax())
         rows[name]["worst_image"] = places[worst]
     result = {
-        "benchmark": "noise_law",
-        "pushframe": __version__,
-        "torch": torch.__version__,
-        "commit": commit(),
         "frames": options.frames,
         "seed": options.seed,
         "percentiles": PERCENTILES,
         "rows": rows,
     }
-    print(json.dumps(result, indent=1))
+    print(result)
     if options.out:
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
+        record(options.out, "noise_law", **result)
 
 
 if __name__ == "__main__":
