@@ -18,7 +18,7 @@ from .filters import highest_near, tukey
 from .forward import canvas_shape, forward_model
 from .linear import conjugate_gradients
 from .local_prior import LocalPrior
-from .ops import splat
+from .ops import spread
 from .prior import radial_basis, spectrum_at
 from .spectral import AliasBlocks, half_weight, image_frequencies, to_folded, to_image, transfer
 
@@ -237,6 +237,5 @@ def node_blocks(problem: GaussianProblem, power: float = 1.0) -> AliasBlocks:
 
 def far_from_samples(valid: Tensor, flow_px: Tensor, scale: int) -> Tensor:
     """High-res pixels with no valid sample within s-1 of them, (B, s*H, s*W) bool."""
-    one = valid.to(flow_px)
-    near = splat(one, one, flow_px, scale).weight
+    (near,) = spread([valid.to(flow_px)], flow_px, scale)
     return highest_near(near[:, None], scale - 1)[:, 0] <= 0

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..filters import gaussian_blur
 from ..gaussian import GaussianProblem, node_blocks
 from ..linear import leading_factor
-from ..ops import splat
+from ..ops import spread
 from ..spectral import AliasBlocks, half_weight, image_frequencies, to_folded, to_image
 from .detail import POWER_RANGE
 from .image import Reconstruction
@@ -53,12 +53,12 @@ def scarcity(problem: GaussianProblem) -> Tensor:
     """
     weight = problem.precision
     seen = (weight > 0).to(weight)
-    sums = splat(weight, seen, problem.flow_px, problem.scale)
-    precision = gaussian_blur(sums.value[:, None], float(problem.scale))[:, 0].clamp(min=1e-30)
-    samples = gaussian_blur(sums.weight[:, None], problem.scale / 2)[:, 0].clamp(min=1e-30)
+    total, count = spread([weight, seen], problem.flow_px, problem.scale)
+    precision = gaussian_blur(total[:, None], float(problem.scale))[:, 0].clamp(min=1e-30)
+    samples = gaussian_blur(count[:, None], problem.scale / 2)[:, 0].clamp(min=1e-30)
     usual = samples.flatten(1).median(1).values[:, None, None]
     # the blocks were built with the mean precision of the samples that there are
-    mean = sums.value.sum((1, 2)) / sums.weight.sum((1, 2)).clamp(min=1e-30)
+    mean = total.sum((1, 2)) / count.sum((1, 2)).clamp(min=1e-30)
     noisier = mean[:, None, None] * samples / precision
     return noisier.clamp(0.1, 10) * (usual / samples).clamp(1, 10) ** 2
 
