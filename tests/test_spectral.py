@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
 from pushframe.forward import forward_model
-from pushframe.linear import leading_factor, small_inverse
+from pushframe.linear import leading_factor, library_inverse, small_inverse
 from pushframe.prior import KNOTS, fit_spectrum, power_law, radial_basis, spectrum_at
 from pushframe.spectral import (
     AliasBlocks,
@@ -131,10 +132,11 @@ def test_answers_move_the_mean_as_the_data_would() -> None:
     )
 
 
-def test_small_inverse_against_the_library() -> None:
+@pytest.mark.parametrize("way", [small_inverse, library_inverse])
+def test_small_inverse_against_the_library(way: Callable[[Tensor], tuple[Tensor, Tensor]]) -> None:
     root = torch.randn(7, 3, 4, 6, dtype=torch.complex64, generator=generator())
     matrix = root @ root.mH + 0.1 * torch.eye(4)
-    inverse, log_det = small_inverse(matrix.movedim(1, -1))
+    inverse, log_det = way(matrix.movedim(1, -1))
     expected = torch.linalg.inv(matrix).movedim(1, -1)
     torch.testing.assert_close(inverse, expected, atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1], atol=1e-4, rtol=1e-4)
