@@ -223,16 +223,22 @@ def node_prior(problem: GaussianProblem) -> Tensor:
     return spectrum_at(problem.knots, folded).repeat_interleave(problem.nodes, 0)
 
 
-def node_blocks(problem: GaussianProblem, power: float = 1.0) -> AliasBlocks:
+def node_blocks(problem: GaussianProblem, power: Tensor | None = None) -> AliasBlocks:
     """The blocks of the local translations at the nodes of a flow, a batch of B * M bursts.
 
-    power: of the scene's detail, against its spectrum. Translations are a flow of one node.
+    power: (L,) of the scene's detail, against its spectrum; then a batch of B * M * L. Translations
+    are a flow of one node.
     """
     lattice = (NODE_LATTICE, NODE_LATTICE)
     nodes = problem.flow_px[:, :, None] if problem.nodes == 1 else _at_nodes(problem.flow_px)
     see = transfer(nodes.transpose(1, 2).flatten(0, 1), lattice, problem.scale)
     typical = problem.typical_precision().repeat_interleave(problem.nodes, 0)
-    return AliasBlocks(see, typical, power * node_prior(problem))
+    prior = node_prior(problem)
+    if power is not None:
+        prior = (prior[:, None] * power[:, None, None, None]).flatten(0, 1)
+        entry = torch.arange(len(typical), device=typical.device).repeat_interleave(len(power))
+        see, typical = see.part(entry), typical[entry]
+    return AliasBlocks(see, typical, prior)
 
 
 def far_from_samples(valid: Tensor, flow_px: Tensor, scale: int) -> Tensor:
