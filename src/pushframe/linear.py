@@ -13,7 +13,10 @@ WORTH_PUTTING_ASIDE = 0.625  # share still to be solved at which a batch is made
 
 
 class System(Protocol):
-    """Positive linear systems of a batch, (B, h, w), and an approximate inverse."""
+    """Positive linear systems of a batch, (B, h, w), and an approximate inverse.
+
+    The unknowns may be complex: of the spectra of real images, say.
+    """
 
     def normal(self, image: Tensor) -> Tensor:
         """The systems applied."""
@@ -21,6 +24,10 @@ class System(Protocol):
 
     def precondition(self, image: Tensor) -> Tensor:
         """Their approximate inverse applied."""
+        ...
+
+    def dot(self, one: Tensor, other: Tensor) -> Tensor:
+        """The product under which the systems are symmetric, real, (B, 1, 1)."""
         ...
 
     def part(self, index: Tensor) -> System:
@@ -43,11 +50,11 @@ def conjugate_gradients(
     one number, or (B, 1, 1).
     """
     x = torch.zeros_like(right) if start is None else start
-    goal = tolerance**2 * _dot(right, system.precondition(right))
+    goal = tolerance**2 * system.dot(right, system.precondition(right))
     goal = goal.maximum(torch.as_tensor(enough).to(goal))
     residual = right if start is None else right - system.normal(start)
     direction = preconditioned = system.precondition(residual)
-    energy = _dot(residual, preconditioned)
+    energy = system.dot(residual, preconditioned)
     done, place = x, torch.arange(len(x), device=x.device)  # results, and whose turn it still is
     for _ in range(max_steps):
         active = energy > goal
@@ -60,12 +67,12 @@ def conjugate_gradients(
             state = (x, residual, direction, energy, goal, active)
             x, residual, direction, energy, goal, active = (part[chosen] for part in state)
         image = system.normal(direction)
-        curvature = _dot(direction, image)
+        curvature = system.dot(direction, image)
         step = torch.where(active & (curvature > 0), energy / curvature, 0)
         x = torch.addcmul(x, step, direction)
         residual = torch.addcmul(residual, step, image, value=-1)
         preconditioned = system.precondition(residual)
-        previous, energy = energy, _dot(residual, preconditioned)
+        previous, energy = energy, system.dot(residual, preconditioned)
         direction = torch.addcmul(preconditioned, energy / previous.clamp(min=1e-38), direction)
     return done.index_copy(0, place, x)
 
