@@ -174,7 +174,8 @@ def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Transfer:
 
     def seen(size: int, whole: Tensor, taps: Tensor) -> Tensor:
         frequency, waves = _waves(scale * size, flow_px.device)
-        return (taps @ waves * _unit(whole[..., None] * frequency)).unflatten(-1, (scale, size))
+        turned = torch.exp(whole[..., None] * (2j * math.pi * frequency))
+        return (taps @ waves).mul_(turned).unflatten(-1, (scale, size))
 
     rows, columns = per_axis(seen, lattice, whole, taps)
     return Transfer(rows / scale, columns[..., : lattice[1] // 2 + 1], lattice[1])
@@ -317,16 +318,14 @@ class AliasBlocks:
         `change' C^-1 change`, where `C^-1 = W - W h M^-1 h' W` is the inverse covariance of the
         frames.
         """
-        root = self.precision.sqrt()[..., None, None, None]
-        counted = change[..., ::every, :] * (root * (every * count).sqrt())
+        counted = change[..., ::every, :] * (every * count).sqrt()
         own = _flat_real(counted, 3)
         own = own @ own.mT  # (B, N, P, P)
-        seen, answer = (
-            _flat_real(part.flatten(1, 2), 2) for part in self._couple(root * counted, every)
-        )
-        alone = torch.eye(change.shape[1], device=own.device)[:, None, :, None]
+        seen, answer = (_flat_real(part.flatten(1, 2), 2) for part in self._couple(counted, every))
+        weight = self.precision.repeat_interleave(change.shape[2], 1)
+        alone = torch.diag_embed(self.precision)[:, :, None, :, None]
         full = (own[:, :, :, None] * alone).flatten(3).flatten(1, 2)
-        return full - seen @ answer.mT
+        return full - (seen @ answer.mT) * (weight[:, :, None] * weight[:, None])
 
 
 def _fused(rows: Tensor) -> ModuleType | None:
