@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import platform
 import resource
 import subprocess
 import sys
@@ -110,23 +109,17 @@ def main() -> None:
         rows.append({"height": height, "width": width, "frames": FRAMES, **json.loads(done.stdout)})
         print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
     if options.out:
-        import torch
+        from record import record  # not at the top: a run that is measured imports nothing more
 
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
-        result = {
-            "benchmark": "memory",
-            "device": platform.machine(),
-            "method": options.method,
-            "report": options.report,
-            "window": options.window or None,
-            "striped": options.striped,
-            "threads": torch.get_num_threads(),
-            "torch": torch.__version__,
-            "commit": commit.stdout.strip() or None,
-            "rows": rows,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
+        record(
+            options.out,
+            "memory",
+            method=options.method,
+            report=options.report,
+            window=options.window or None,
+            striped=options.striped,
+            rows=rows,
+        )
 
 
 if __name__ == "__main__":

@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from solver import commit
+from record import record
 
 from pushframe.align import align
 from pushframe.baselines import bicubic
 from pushframe.infer import Reconstruction
 from pushframe.io import open_burst, read_image, write_product
-from pushframe.io.atomic import atomic_path
 from pushframe.io.datasets import is_probav
 from pushframe.io.raster import open_layers
 
@@ -119,18 +116,8 @@ def summary(rows: list[dict[str, Any]], methods: list[str]) -> dict[str, Any]:
 
 def save(path: Path, rows: list[dict[str, Any]], methods: list[str]) -> None:
     """The result so far, whole or not at all."""
-    result = {
-        "benchmark": "probav",
-        "unit": "cPSNR, dB",
-        "device": platform.machine(),
-        "torch": torch.__version__,
-        "commit": commit(),
-        "mean": summary(rows, methods),
-        "rows": sorted(rows, key=lambda row: row["scene"]),
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_path(path) as draft:
-        draft.write_text(json.dumps(result, indent=1) + "\n")
+    ordered = sorted(rows, key=lambda row: row["scene"])
+    record(path, "probav", unit="cPSNR, dB", mean=summary(rows, methods), rows=ordered)
 
 
 def main() -> None:

@@ -17,8 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-import torch
-from solver import commit
+from record import record
 from torch import Tensor
 
 from pushframe import scene_motion, seams
@@ -118,12 +117,8 @@ def main() -> None:
     seams.LARGEST_TILE_PX = seams.TILE_PX = asked.tile
     scene_motion.WINDOW_PX = min(asked.tile, scene_motion.WINDOW_PX)
     joint.DRAWS = asked.draws
-    result = {
-        "command": f"{Path(__file__).name} {' '.join(sys.argv[1:])}",
-        "device": f"cpu, {torch.get_num_threads()} threads, torch {torch.__version__}",
-        "commit": commit(),
-        "rows": [],
-    }
+    command = f"{Path(__file__).name} {' '.join(sys.argv[1:])}"
+    rows = []
     for frames, motion, name in itertools.product(asked.frames, asked.motion, asked.images):
         setting = dataclasses.replace(
             PRESETS["paper"],
@@ -138,9 +133,9 @@ def main() -> None:
         ways = {way: figures(made, asked.scale, way == "scene") for way in WAYS}
         row = {"motion": motion, "frames": frames, "image": name, **ways}
         print(json.dumps(row), flush=True)
-        result["rows"].append(row)
+        rows.append(row)
         if asked.out:
-            asked.out.write_text(json.dumps(result, indent=1) + "\n")
+            record(asked.out, "scene_motion", command=command, rows=rows)
 
 
 WAYS = ("alone", "scene")

@@ -17,22 +17,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import math
-import platform
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from record import circumstances, record
 from torch import Tensor
 
 from pushframe.geometry import pixel_grid
 from pushframe.scenes import procedural_scene
 from pushframe.simulate import PRESETS, Simulation, simulate
-from pushframe.version import __version__
 
 CASES = {**PRESETS, "paper, drift": dataclasses.replace(PRESETS["paper"], motion="drift")}
 BATCHES = (1, 8, 32)
@@ -133,31 +130,6 @@ def _digits(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def describe(device: torch.device) -> dict[str, Any]:
-    """What the numbers were measured on, and of which code."""
-    root = Path(__file__).parents[1]
-    commit = subprocess.run(
-        ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True
-    )
-    return {
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "pushframe": __version__,
-        "commit": commit.stdout.strip() or "unknown",
-        "frames": PRESETS["paper"].frames,
-        "size_px": PRESETS["paper"].size,
-    }
-
-
-def _processor() -> str:
-    """The name of the CPU; Linux keeps it in /proc/cpuinfo."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"CPU, {names[0] if names else platform.machine()}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
@@ -166,7 +138,7 @@ def main() -> None:
     device = torch.device(options.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         parser.error("expected a CUDA device, got none: use --device cpu")
-    facts = describe(device)
+    facts = circumstances(options.device)
     print(f"{facts['device']}, {facts['threads']} threads, torch {facts['torch']}\n")
     print(f"{'case':<14}{'batch':>6}{'bursts/s':>11}{'LR MP/s':>10}")
     speed = []
@@ -182,9 +154,7 @@ def main() -> None:
         errors = f"{row['worst_rms_error_dn']:>21g}{row['weakest_noise_dn']:>19g}"
         print(f"{row['case']:<14}{errors}{row['noise_over_error']:>8g}")
     if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        result = {**facts, "speed": speed, "accuracy": accuracy}
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
+        record(options.out, "simulator", options.device, speed=speed, accuracy=accuracy)
         print(f"\nwritten: {options.out}")
 
 

@@ -10,15 +10,13 @@ the same run, so that no speed is reported for a solver that does not solve.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from record import record
 
 from pushframe.baselines import map_estimate
 from pushframe.metrics import Metrics
@@ -45,11 +43,6 @@ def timed(work: Callable[[], object], device: str, runs: int) -> float:
             work()
             seconds.append(time.perf_counter() - begin)
     return statistics.median(seconds)
-
-
-def commit() -> str | None:
-    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None
 
 
 def main() -> None:
@@ -92,17 +85,8 @@ def main() -> None:
                 row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
             rows.append(row)
             print("  ".join(f"{key} {value:.5g}" for key, value in row.items()), flush=True)
-    result = {
-        "benchmark": "solver",
-        "device": torch.cuda.get_device_name() if options.device == "cuda" else platform.machine(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "commit": commit(),
-        "rows": rows,
-    }
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
+            if options.out:  # a row at a time: a run that is cut off keeps those before
+                record(options.out, "solver", options.device, rows=rows)
 
 
 if __name__ == "__main__":

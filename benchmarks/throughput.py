@@ -9,15 +9,13 @@ includes the start of the workers. Speed beyond the number of cores is not to be
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 import torch
+from record import record
 
 from pushframe.deliver import Order
 from pushframe.io import write_burst
@@ -76,18 +74,8 @@ def main() -> None:
                 rows.append(measure(Path(folder), way, workers))
                 print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
     if options.out:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
-        result = {
-            "benchmark": "throughput",
-            "device": platform.machine(),
-            "cores": os.cpu_count(),
-            "load_before": os.getloadavg()[0],
-            "torch": torch.__version__,
-            "commit": commit.stdout.strip() or None,
-            "rows": rows,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
+        load = os.getloadavg()[0]
+        record(options.out, "throughput", cores=os.cpu_count(), load_after=load, rows=rows)
 
 
 if __name__ == "__main__":

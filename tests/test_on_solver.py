@@ -10,7 +10,7 @@ from conftest import sources
 from torch import Tensor
 
 from pushframe.burst import Burst
-from pushframe.model import Motion, OnSolver, OnSolverConfig
+from pushframe.model import Motion, OnSolver, OnSolverConfig, estimate_motion
 from pushframe.model.on_solver import FINER, Gate, evidence
 from pushframe.simulate import PRESETS, simulate, with_options
 from pushframe.solver import solve
@@ -46,15 +46,36 @@ def test_it_begins_with_the_solvers_answer(made) -> None:
 
 
 @pytest.mark.parametrize("frames", [3, 5, 12])
-def test_what_is_handed_over_is_the_solvers_own_image(frames: int) -> None:
-    """A prior fitted anew, from known motion, is the prior that the motion was found with."""
+def test_what_is_handed_over_is_the_solvers_own_answer(frames: int) -> None:
+    """A prior fitted anew, from known motion, is the prior that the motion was found with; the
+    error bar knows that the motion was estimated, and is too short where it does not."""
     setting = with_options(PRESETS["paper"], size=32, frames=frames)
     burst = simulate(sources(setting, 4), setting, torch.Generator().manual_seed(1)).burst
     solved = solve(burst, 2)
-    burst = dataclasses.replace(burst, valid=solved.used)
-    given = evidence(burst, Motion(solved.flow_px, solved.gain), 2)
+    used, motion = estimate_motion(burst, 2)
+    given = evidence(used, motion, 2)
+    middle = (slice(None), slice(8, -8), slice(8, -8))
     apart = (given.mean - solved.posterior.mean) / solved.posterior.var.sqrt()
-    assert float(apart[:, 8:-8, 8:-8].square().mean((1, 2)).max()) < 0.05
+    assert float(apart[middle].square().mean((1, 2)).max()) < 0.05
+    ratio = (given.var / solved.posterior.var)[middle].log().mean((1, 2))
+    assert float(ratio.abs().max()) < 0.06
+    exact = evidence(used, motion._replace(covariance=None), 2)
+    assert float((exact.var / solved.posterior.var)[middle].log().mean()) < -0.02
+
+
+def test_masked_frames_tell_how_well_they_are_placed() -> None:
+    """The covariance of a fit in space is that of a fit in Fourier space, as far as draws tell."""
+    setting = with_options(PRESETS["paper"], size=32, frames=10)
+    burst = simulate(sources(setting, 4), setting, torch.Generator().manual_seed(1)).burst
+    holed = burst.valid.clone()
+    holed[:, 1::2, 10:14, 10:14] = False
+    _, whole = estimate_motion(burst, 2)
+    _, masked = estimate_motion(dataclasses.replace(burst, valid=holed), 2)
+    assert whole.covariance is not None
+    assert masked.covariance is not None
+    var = [m.covariance.diagonal(dim1=1, dim2=2).unflatten(1, (-1, 3)) for m in (whole, masked)]
+    ratio = (var[1][:, 1:].mean((0, 1)) / var[0][:, 1:].mean((0, 1))).sqrt()
+    assert ((ratio > 0.5) & (ratio < 1.5)).all()
 
 
 def test_residuals_between_the_pixels_are_told_apart(made) -> None:

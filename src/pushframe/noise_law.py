@@ -24,7 +24,6 @@ from .solver.motion import fit_motion
 from .solver.solve import without_foreign
 
 MIN_FRAMES = 3
-MIDDLE_PX = 128  # side of what a law is estimated from
 STATE_IT = "give noise_a and noise_b of the raw pixels, var = noise_a * dn + noise_b"
 DRAWS = (1, 2, 5)  # of simulated noise, in each round; motion is estimated anew in each
 LOOSENESS = 4.5  # image power allowed over that found, so that less of the image is missed

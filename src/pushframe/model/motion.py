@@ -66,4 +66,5 @@ def estimate_motion(
         return burst, Motion(register(burst), torch.ones_like(burst.exposure))
     found = locate(burst, scale, belief) if kind == "solver" else locate_translations(burst, scale)
     # what the solver leaves out becomes invalid
-    return dataclasses.replace(burst, valid=found.used), Motion(found.flow_px, found.gain)
+    motion = Motion(found.flow_px, found.gain, found.covariance)
+    return dataclasses.replace(burst, valid=found.used), motion

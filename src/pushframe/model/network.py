@@ -19,14 +19,17 @@ class Motion(NamedTuple):
 
     flow_px: (B, N, 2) or (B, N, 2, H, W), frame to reference, low-res px.
     gain: (B, N) true over stated exposure, the reference's as the unit.
+    covariance: (B, 3N, 3N) of each frame's (dy, dx, gain); None where they are taken as exact.
     """
 
     flow_px: Tensor
     gain: Tensor
+    covariance: Tensor | None = None
 
     def without_reference(self) -> Motion:
         """The motion of frames 1 to N-1, for the inputs of `Burst.split_reference`."""
-        return Motion(self.flow_px[:, 1:], self.gain[:, 1:])
+        covariance = None if self.covariance is None else self.covariance[:, 3:, 3:]
+        return Motion(self.flow_px[:, 1:], self.gain[:, 1:], covariance)
 
     def shifted(self, tau: Tensor, scale: int) -> Motion:
         """The motion under a grid shift: samples land on `s (x + flow) + tau`; tau (B, 2)."""

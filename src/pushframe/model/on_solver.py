@@ -27,7 +27,7 @@ from ..ops import Splat, splat
 from ..solver.finer import finer
 from ..solver.image import Reconstruction, detailed, reconstruct
 from ..solver.spectrum import spectrum_of_burst
-from ..solver.variance import noise_variance
+from ..solver.variance import alignment_variance, noise_variance
 from ..spectral import to_folded, to_image
 from .blocks import Trunk, conv, set_bias
 from .network import Motion, Network
@@ -195,10 +195,11 @@ def evidence(burst: Burst, motion: Motion, scale: int) -> Evidence:
     good, flow_px = burst.valid, motion.flow_px
     knots = spectrum_of_burst(burst, good, flow_px, motion.gain, scale)
     made = reconstruct(burst, good, flow_px, motion.gain, knots, scale)
-    found = _handed_over(made, good, 1)
+    found = _handed_over(made, good, motion.covariance, 1)
     if more := finer(burst, good, motion.gain, made):
         index, fine = more
-        better = _handed_over(fine, good[index], fine.problem.scale // scale)
+        covariance = None if motion.covariance is None else motion.covariance[index]
+        better = _handed_over(fine, good[index], covariance, fine.problem.scale // scale)
         found = [x.index_copy(0, index, y) for x, y in zip(found, better, strict=True)]
     mean, var, residual, weight = found
     var = var.clamp(min=1e-14)
@@ -220,11 +221,16 @@ def evidence(burst: Burst, motion: Motion, scale: int) -> Evidence:
     return _without_lost(known, made.level[:, 0])
 
 
-def _handed_over(made: Reconstruction, good: Tensor, step: int) -> list[Tensor]:
+def _handed_over(
+    made: Reconstruction, good: Tensor, covariance: Tensor | None, step: int
+) -> list[Tensor]:
     """Mean and variance on each step-th pixel, residual and precision, under the local prior."""
     made = detailed(made, good)
-    images = (made.mean, noise_variance(made.problem))
-    return [*(x[:, ::step, ::step] for x in images), made.residual, made.problem.precision]
+    var = noise_variance(made.problem)
+    if covariance is not None:
+        var = var + alignment_variance(made, covariance)
+    images = (made.mean[:, ::step, ::step], var[:, ::step, ::step])
+    return [*images, made.residual, made.problem.precision]
 
 
 def _residuals(sums: Splat, unit: Tensor, finer: int) -> list[Tensor]:

@@ -240,9 +240,10 @@ class Joint:
         spread = self.gain.std(1, correction=0)
         self.gain_std = spread.clamp(LEAST_GAIN_STD, GAIN_STD)
 
-    def doubt(self) -> tuple[Tensor, Tensor]:
-        """Draws of what errors of motion and gain do to the frames, (B, D, N, H, W), and how much
-        more of the image noise and prior leave unknown than `noise_variance` says, (B, s*H, s*W).
+    def doubt(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Draws of what errors of motion and gain do to the frames, (B, D, N, H, W), how much more
+        of the image noise and prior leave unknown than `noise_variance` says, (B, s*H, s*W), and
+        the covariance of each frame's (dy, dx, gain), (B, 3N, 3N), that the draws have.
 
         From draws of the joint posterior: solutions for a right side whose covariance is that of
         the normal equations. Less its answer to the frames' displacement, the image of a draw is
@@ -252,7 +253,7 @@ class Joint:
         root = torch.linalg.cholesky(self._prior_precision())
         generator = torch.Generator(self.knots.device).manual_seed(0)
         stated = noise_variance(problem)
-        misplaced, ratio = [], torch.zeros_like(stated)
+        misplaced, errors, ratio = [], [], torch.zeros_like(stated)
         for _ in range(DRAWS):
             noise, scene, other = (
                 torch.randn(shape, generator=generator, device=stated.device)
@@ -266,12 +267,14 @@ class Joint:
             )
             right[1][:, 0] = 0
             image, error = self.solve(right, 5e-2)
+            errors.append(error[..., [0, len(self.basis), -1]].flatten(1))
             misplaced.append(torch.einsum("bnphw,bnp->bnhw", self.tangent, error))
             alone = problem.crop(image + problem.solve(misplaced[-1], None, 5e-2))
             ratio += alone**2 / (DRAWS * stated)
         grids = F.pixel_unshuffle(ratio[:, None], self.scale)
         smooth = F.pixel_shuffle(gaussian_blur(grids, RATIO_SMOOTHING_PX), self.scale)
-        return torch.stack(misplaced, 1), smooth[:, 0]
+        drawn = torch.stack(errors, 1)
+        return torch.stack(misplaced, 1), smooth[:, 0], drawn.mT @ drawn / DRAWS
 
     def judge(self) -> None:
         """Leave out what disagrees with the other frames, and pixels that only luck kept."""

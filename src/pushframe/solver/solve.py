@@ -53,6 +53,7 @@ class Located(NamedTuple):
     flow_px: Tensor
     gain: Tensor
     used: Tensor
+    covariance: Tensor  # (B, 3N, 3N) of each frame's (dy, dx, gain)
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,9 @@ class _Task:
 class _Piece:
     """Bursts of a batch that were registered in one way, and their images.
 
-    index: their places in the batch. doubt: what `posterior_variance`, or `bent_variance` takes.
-    finer: how much finer the image's grid is than the one asked for.
+    index: their places in the batch. covariance: (B, 3N, 3N) of each frame's (dy, dx, gain).
+    doubt: what `bent_variance` takes, of bursts fitted in space. finer: how much finer the image's
+    grid is than the one asked for.
     """
 
     index: Tensor
@@ -109,7 +111,8 @@ class _Piece:
     gain: Tensor
     kept: Tensor
     good: Tensor
-    doubt: tuple[Tensor, ...]
+    covariance: Tensor
+    doubt: tuple[Tensor, ...] = ()
     finer: int = 1
 
     def part(self, chosen: Tensor) -> _Piece:
@@ -121,6 +124,7 @@ class _Piece:
             self.gain[index],
             self.kept[index],
             self.good[index],
+            self.covariance[index],
             tuple(part[index] for part in self.doubt),
             self.finer,
         )
@@ -143,12 +147,14 @@ class _Piece:
 
     def posterior(self) -> Posterior:
         """The image and its variance, NaN where nothing is known."""
-        variance = posterior_variance if len(self.doubt) == 1 else bent_variance
         made = detailed(self.made, self.good)
+        if self.doubt:
+            var = bent_variance(made, *self.doubt)
+        else:
+            var = posterior_variance(made, self.covariance)
         step, problem = self.finer, made.problem
         unknown = far_from_samples(self.good, problem.flow_px, problem.scale // step)
-        mean, var = made.mean, variance(made, *self.doubt)
-        return Posterior(mean[:, ::step, ::step], var[:, ::step, ::step]).without(unknown)
+        return Posterior(made.mean[:, ::step, ::step], var[:, ::step, ::step]).without(unknown)
 
 
 def solve(burst: Burst, scale: int, motion: Tensor | Belief | None = None) -> Solution:
@@ -175,14 +181,16 @@ def locate(burst: Burst, scale: int, belief: Belief | None = None) -> Located:
     pieces = _pieces(burst, scale, belief)
     gain = _merged(pieces, [piece.gain for piece in pieces])
     used = _merged(pieces, [piece.good for piece in pieces])
-    return Located(_merged_flows(pieces), gain, used)
+    covariance = _merged(pieces, [piece.covariance for piece in pieces])
+    return Located(_merged_flows(pieces), gain, used, covariance)
 
 
 def locate_translations(burst: Burst, scale: int) -> Located:
     """The same for frames known to be translated and little masked: many times faster."""
     burst, kept, start_px = without_foreign(burst)
     fit = fit_motion(burst, start_px, kept, scale)
-    return Located(fit.flow_px, fit.gain, burst.valid & ~fit.outlier & fit.kept[..., None, None])
+    used = burst.valid & ~fit.outlier & fit.kept[..., None, None]
+    return Located(fit.flow_px, fit.gain, used, fit.covariance)
 
 
 def measure(burst: Burst, scale: int, belief: Belief | None = None) -> Evidence:
@@ -295,7 +303,7 @@ def _in_fourier_space(task: _Task) -> _Piece:
     fit = fit_translations(burst, task.start_px, task.kept, scale, task.moving, task.believed(1))
     good = burst.valid & ~fit.outlier & fit.kept[..., None, None]
     made = reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, scale)
-    return _Piece(task.index, made, fit.gain, fit.kept, good, (fit.covariance,))
+    return _Piece(task.index, made, fit.gain, fit.kept, good, fit.covariance)
 
 
 def _in_space(task: _Task, basis: Tensor) -> _Piece:
@@ -304,7 +312,8 @@ def _in_space(task: _Task, basis: Tensor) -> _Piece:
     held = task.believed(len(basis))
     fit = fit_in_space(burst, task.kept, task.start_px, scale, basis, task.moving, held)
     made = reconstruct(burst, fit.good, fit.flow_px, fit.gain, fit.knots, scale)
-    return _Piece(task.index, made, fit.gain, fit.kept, fit.good, (fit.misplaced, fit.scarcer))
+    doubt = (fit.misplaced, fit.scarcer)
+    return _Piece(task.index, made, fit.gain, fit.kept, fit.good, fit.covariance, doubt)
 
 
 def _known(index: Tensor, burst: Burst, scale: int, flow_px: Tensor) -> _Piece:
@@ -312,8 +321,9 @@ def _known(index: Tensor, burst: Burst, scale: int, flow_px: Tensor) -> _Piece:
     gain, good = torch.ones_like(burst.exposure), burst.valid
     knots = spectrum_of_burst(burst, good, flow_px, gain, scale)
     made = reconstruct(burst, good, flow_px, gain, knots, scale)
+    exact = gain.new_zeros(len(gain), 3 * burst.count, 3 * burst.count)
     certain = (burst.frames[:, None][:, :0], torch.ones_like(gain[:, :1, None]))
-    return _Piece(index, made, gain, good.any(-1).any(-1), good, certain)
+    return _Piece(index, made, gain, good.any(-1).any(-1), good, exact, certain)
 
 
 def _merged(pieces: Sequence[_Piece], parts: Sequence[Tensor]) -> Tensor:

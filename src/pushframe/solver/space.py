@@ -26,7 +26,8 @@ class Bent(NamedTuple):
     kept: (B, N) frames that belong; good: (B, N, H, W) pixels to use.
     misplaced: (B, DRAWS, N, H, W) what the frames would show more if their motion and gain were
     off as much as they may be, drawn from the posterior. scarcer: (B, s*H, s*W) the variance that
-    noise and prior leave, over what `noise_variance` says.
+    noise and prior leave, over what `noise_variance` says. covariance: (B, 3N, 3N) of each frame's
+    (dy, dx, gain), its mean displacement, from the same draws.
     """
 
     flow_px: Tensor
@@ -36,6 +37,7 @@ class Bent(NamedTuple):
     good: Tensor
     misplaced: Tensor
     scarcer: Tensor
+    covariance: Tensor
 
 
 def fit_in_space(

@@ -12,7 +12,7 @@ from ..filters import gaussian_blur
 from ..gaussian import GaussianProblem, node_blocks
 from ..linear import leading_factor
 from ..ops import spread
-from ..spectral import AliasBlocks, half_weight, image_frequencies, to_folded, to_image
+from ..spectral import AliasBlocks, half_weight, image_frequencies, to_folded, to_image, transfer
 from .detail import POWER_RANGE
 from .image import Reconstruction
 
@@ -128,6 +128,9 @@ def alignment_variance(made: Reconstruction, covariance: Tensor) -> Tensor:
     problem, image, level = made.problem, made.image, made.level[:, 0, 0, 0]
     scale, blocks = problem.scale, problem.blocks
     lattice = (problem.canvas[0] // scale, problem.canvas[1] // scale)
+    if problem.nodes > 1:  # a flow's frames, where they are on the mean
+        see = transfer(problem.flow_px.mean((-1, -2)), lattice, scale)
+        blocks = AliasBlocks(see, problem.typical_precision(), problem.folded_prior)
     folded = to_folded(image, scale)
     fy, fx = image_frequencies(lattice, scale, image)
     whole = folded.clone()

@@ -167,7 +167,11 @@ def without_lost(burst: Burst, motion: Motion) -> tuple[Burst, Motion]:
     rest = good.view(-1, *[1] * (motion.flow_px.ndim - 1))
     burst = dataclasses.replace(burst, valid=burst.valid & good[:, None, None, None])
     flow_px = torch.where(rest, motion.flow_px, 0)
-    return burst, Motion(flow_px, torch.where(good[:, None], motion.gain, 1))
+    gain = torch.where(good[:, None], motion.gain, 1)
+    covariance = motion.covariance
+    if covariance is not None:
+        covariance = torch.where(good[:, None, None], covariance, 0)
+    return burst, Motion(flow_px, gain, covariance)
 
 
 def _known(truth: Tensor | None) -> Tensor:
