@@ -118,7 +118,12 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def sum_of_products(a: Tensor, b: Tensor, dim: int) -> Tensor:
-    """`sum_k a_k b_k` along a short axis of tensors that broadcast, the products never stored."""
+    """`sum_k a_k b_k` along a short axis of tensors that broadcast, the products never stored.
+
+    But on a GPU, if the axis is longer: there each launch costs more than the memory.
+    """
+    if a.is_cuda and a.shape[dim] > FEW_UNKNOWNS:
+        return (a * b).sum(dim)
     total = a.select(dim, 0) * b.select(dim, 0)
     for k in range(1, a.shape[dim]):
         total.addcmul_(a.select(dim, k), b.select(dim, k))

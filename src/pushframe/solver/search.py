@@ -77,6 +77,7 @@ class Search:
         self.jitter_px = torch.zeros_like(self.mismatch)
         self.image: Tensor = None  # type: ignore[assignment]  # until the first look
         self.margin_px = _unseen_margin(burst.shape, flow_px * self.kept[..., None])
+        self._spectra_seen: Tensor | None = None  # until they are asked for
         self.placed_px: Tensor | None = None  # the shifts that `see` and `window` are for
         weight = burst.valid / self.noise_var
         # all that the level needs of the frames, for any gain
@@ -103,8 +104,7 @@ class Search:
             torch.fft.fft(tall, norm="ortho")[..., :, None],
             torch.fft.rfft(wide, norm="ortho")[..., None, :],
         )
-        if self.image is not None and (self.judged or not self.whole):
-            self.predicted = self.see.predict(self.image)  # for pixels not to be believed
+        self._spectra_seen = None
 
     def look(self) -> None:
         """The image, and the spectrum that it suggests, for the unknowns as they stand."""
@@ -116,7 +116,7 @@ class Search:
         self.precision = self.kept / noise
         self.blocks = AliasBlocks(self.see, self.precision, prior)
         self.image = self.blocks.mean(self.data)
-        self.predicted = self.see.predict(self.image)
+        self._spectra_seen = None
         spread = self.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
         power, known = power_of(self.image), (1 - spread / prior).clamp(min=0)
         self.knots = fit_spectrum(
@@ -148,6 +148,13 @@ class Search:
             others = torch.where(total > 0, others, self.level)
             return torch.where(doubtful, self.window * (others - self.level), self._observed())
         return torch.where(doubtful, self._predicted(), self._observed())
+
+    @property
+    def predicted(self) -> Tensor:
+        """What the image says that the spectra of the windowed frames are, (B, N, a, c)."""
+        if self._spectra_seen is None:
+            self._spectra_seen = self.see.predict(self.image)
+        return self._spectra_seen
 
     def _predicted(self) -> Tensor:
         """What the image says that the windowed frames are, (B, N, H, W)."""
@@ -300,7 +307,7 @@ class Search:
         self.knots = torch.where(some, self.first_knots, self.knots)
         self.mismatch = torch.where(lost, 0, self.mismatch)
         self.outlier = self.outlier & ~some[..., None, None]
-        self.image = torch.where(some[..., None, None], 0, self.image)
+        self.image, self._spectra_seen = torch.where(some[..., None, None], 0, self.image), None
 
     def energy(self) -> Tensor:
         """Minus twice the log posterior of shifts and gains, up to a constant, (B,)."""
