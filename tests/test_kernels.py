@@ -7,7 +7,8 @@ import torch
 
 import pushframe.spectral as spectral
 from pushframe.ops import median_over_frames
-from pushframe.spectral import AliasBlocks, half_weight, transfer
+from pushframe.prior import power_law, radial_basis, spectrum_at
+from pushframe.spectral import AliasBlocks, half_weight, image_frequencies, transfer
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -52,6 +53,9 @@ def test_alias_kernels_are_the_plain_operations(
     prior = (0.5 + torch.rand(3, 4, *shape)).cuda()
     data = torch.randn(3, frames, *shape, dtype=torch.complex64).cuda()
     change = torch.randn(3, frames, 3, *shape, dtype=torch.complex64).cuda()
+    image = torch.fft.rfft2(torch.randn(3, 2 * lattice[0], 2 * lattice[1]).cuda())
+    even = power_law(torch.ones(3))  # the spectrum of real images is
+    even = spectrum_at(even, radial_basis(*image_frequencies(lattice, 2, even))).cuda()
     count = half_weight(lattice[1], prior)
 
     def everything() -> dict[str, torch.Tensor]:
@@ -62,6 +66,7 @@ def test_alias_kernels_are_the_plain_operations(
             "log_det": solved.log_det,
             "mean": solved.mean(data),
             "predict": see.predict(solved.mean(data)),
+            "solve_image": AliasBlocks(see, precision, even).solve_image(image),
             "answers": solved.answers(change),
             "information": solved.information(change, count),
             "half the information": solved.information(change, count, every=2),

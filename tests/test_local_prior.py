@@ -150,9 +150,10 @@ def test_a_level_of_detail_that_is_nowhere_is_not_asked(monkeypatch: pytest.Monk
     problem = with_quiet_left(small_problem(), 0.2, 10.0)
     usual = detailed_variance(problem)
 
-    def without_high_levels(problem: GaussianProblem, power: float) -> torch.Tensor:
-        var = local_variance(problem, power)
-        return var if power < 50 else torch.full_like(var, torch.nan)
+    def without_high_levels(problem: GaussianProblem, power: torch.Tensor) -> torch.Tensor:
+        high = (power >= 50)[:, None, None]
+        assert bool(high.any())
+        return local_variance(problem, power).masked_fill(high, torch.nan)
 
     monkeypatch.setattr("pushframe.solver.variance.local_variance", without_high_levels)
     torch.testing.assert_close(detailed_variance(problem), usual)

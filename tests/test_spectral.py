@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
 from pushframe.forward import forward_model
-from pushframe.linear import leading_factor, small_inverse
+from pushframe.linear import leading_factor, library_inverse, small_inverse
 from pushframe.prior import KNOTS, fit_spectrum, power_law, radial_basis, spectrum_at
 from pushframe.spectral import (
     AliasBlocks,
@@ -131,10 +132,24 @@ def test_answers_move_the_mean_as_the_data_would() -> None:
     )
 
 
-def test_small_inverse_against_the_library() -> None:
+@pytest.mark.parametrize(("scale", "lattice"), CASES)
+def test_images_are_solved_in_their_half_spectrum(scale: int, lattice: tuple[int, int]) -> None:
+    flow = 2 * torch.rand(2, 5, 2, generator=generator()) - 1
+    knots = power_law(torch.tensor([1.0, 2.0]))
+    prior = spectrum_at(knots, radial_basis(*image_frequencies(lattice, scale, flow)))
+    blocks = AliasBlocks(transfer(flow, lattice, scale), torch.ones(2, 5), prior)
+    image = torch.randn(2, scale * lattice[0], scale * lattice[1], generator=generator())
+    solved = blocks.solve_image(torch.fft.rfft2(image))
+    expected = to_image(blocks.solve(to_folded(image, scale)), scale, lattice[1])
+    found = torch.fft.irfft2(solved, s=image.shape[1:])
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("way", [small_inverse, library_inverse])
+def test_small_inverse_against_the_library(way: Callable[[Tensor], tuple[Tensor, Tensor]]) -> None:
     root = torch.randn(7, 3, 4, 6, dtype=torch.complex64, generator=generator())
     matrix = root @ root.mH + 0.1 * torch.eye(4)
-    inverse, log_det = small_inverse(matrix.movedim(1, -1))
+    inverse, log_det = way(matrix.movedim(1, -1))
     expected = torch.linalg.inv(matrix).movedim(1, -1)
     torch.testing.assert_close(inverse, expected, atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1], atol=1e-4, rtol=1e-4)

@@ -18,9 +18,9 @@ from .filters import highest_near, tukey
 from .forward import canvas_shape, forward_model
 from .linear import conjugate_gradients
 from .local_prior import LocalPrior
-from .ops import splat
+from .ops import spread
 from .prior import radial_basis, spectrum_at
-from .spectral import AliasBlocks, half_weight, image_frequencies, to_folded, to_image, transfer
+from .spectral import AliasBlocks, half_weight, image_frequencies, to_image, transfer
 
 CANVAS_PAD_PX = 4  # low-res px: room for shifted frames; the kernel's tails end there
 
@@ -142,11 +142,13 @@ class GaussianProblem:
         as the preconditioner counts them: inside frames it is right, at their borders and holes
         too small. Both one number, or (B, 1, 1).
         """
-        right = self.model.adjoint(self.precision * data)
+        right = torch.fft.rfft2(self.model.adjoint(self.precision * data))
         if start is None and self.nodes == 1:
             start = self.periodic_mean(data)
         enough = error_std**2 * self.canvas[0] * self.canvas[1]
-        return conjugate_gradients(self, right, tolerance, start, enough)
+        begin = None if start is None else torch.fft.rfft2(start)
+        spectrum = conjugate_gradients(Spectra(self), right, tolerance, begin, enough)
+        return torch.fft.irfft2(spectrum, s=self.canvas)
 
     def periodic_mean(self, data: Tensor) -> Tensor:
         """The blocks' own answer (B, h, w), to frames that fade out over the canvas' margin.
@@ -164,15 +166,11 @@ class GaussianProblem:
 
     def normal(self, image: Tensor) -> Tensor:
         """`(sum_t F_t' D' W D F_t + prior^-1) image`."""
-        seen = self.model.adjoint(self.precision * self.model.forward(image))
-        if self.local is not None:
-            return seen + self.local.apply(image)
-        return seen + self.filter(image, self.stiffness)
+        return torch.fft.irfft2(Spectra(self).normal(torch.fft.rfft2(image)), s=self.canvas)
 
     def precondition(self, image: Tensor) -> Tensor:
         """The periodic, uniformly weighted problem solved exactly, alias block by alias block."""
-        solved = self.blocks.solve(to_folded(image, self.scale))
-        return to_image(solved, self.scale, self.canvas[1] // self.scale)
+        return torch.fft.irfft2(self.blocks.solve_image(torch.fft.rfft2(image)), s=self.canvas)
 
     def filter(self, image: Tensor, spectrum: Tensor) -> Tensor:
         """`image` with each frequency multiplied, (B, h, w)."""
@@ -196,6 +194,42 @@ class GaussianProblem:
 
     def _normal(self, generator: torch.Generator, shape: tuple[int, ...]) -> Tensor:
         return torch.randn(shape, generator=generator, device=self.precision.device)
+
+
+class Spectra:
+    """The normal equations of a problem in the spectra of its images, (B, h, w // 2 + 1).
+
+    There the prior is a product, and the preconditioner needs no transform: two of them a step are
+    left of four.
+    """
+
+    def __init__(self, problem: GaussianProblem) -> None:
+        self.problem = problem
+        pixels = math.prod(problem.canvas)
+        self.weight = problem.precision / pixels  # of images not divided by it
+        self.count = half_weight(problem.canvas[1], problem.precision) / pixels
+
+    def normal(self, spectrum: Tensor) -> Tensor:
+        """As `GaussianProblem.normal`."""
+        problem, model = self.problem, self.problem.model
+        image = torch.fft.irfft2(spectrum, s=problem.canvas, norm="forward")
+        seen = torch.fft.rfft2(model.adjoint(self.weight * model.forward(image)))
+        if problem.local is not None:
+            return seen + problem.local.apply_to_spectrum(spectrum)
+        return torch.addcmul(seen, spectrum, problem.stiffness)
+
+    def precondition(self, spectrum: Tensor) -> Tensor:
+        """As `GaussianProblem.precondition`."""
+        return self.problem.blocks.solve_image(spectrum)
+
+    def dot(self, one: Tensor, other: Tensor) -> Tensor:
+        """The product of the images, (B, 1, 1)."""
+        product = torch.view_as_real(one) * torch.view_as_real(other)
+        return (product.sum((1, 3)) @ self.count)[:, None, None]
+
+    def part(self, index: Tensor) -> Spectra:
+        """Those of some bursts of the batch."""
+        return Spectra(self.problem.part(index))
 
 
 def _at_nodes(flow_px: Tensor) -> Tensor:
@@ -223,20 +257,25 @@ def node_prior(problem: GaussianProblem) -> Tensor:
     return spectrum_at(problem.knots, folded).repeat_interleave(problem.nodes, 0)
 
 
-def node_blocks(problem: GaussianProblem, power: float = 1.0) -> AliasBlocks:
+def node_blocks(problem: GaussianProblem, power: Tensor | None = None) -> AliasBlocks:
     """The blocks of the local translations at the nodes of a flow, a batch of B * M bursts.
 
-    power: of the scene's detail, against its spectrum. Translations are a flow of one node.
+    power: (L,) of the scene's detail, against its spectrum; then a batch of B * M * L. Translations
+    are a flow of one node.
     """
     lattice = (NODE_LATTICE, NODE_LATTICE)
     nodes = problem.flow_px[:, :, None] if problem.nodes == 1 else _at_nodes(problem.flow_px)
     see = transfer(nodes.transpose(1, 2).flatten(0, 1), lattice, problem.scale)
     typical = problem.typical_precision().repeat_interleave(problem.nodes, 0)
-    return AliasBlocks(see, typical, power * node_prior(problem))
+    prior = node_prior(problem)
+    if power is not None:
+        prior = (prior[:, None] * power[:, None, None, None]).flatten(0, 1)
+        entry = torch.arange(len(typical), device=typical.device).repeat_interleave(len(power))
+        see, typical = see.part(entry), typical[entry]
+    return AliasBlocks(see, typical, prior)
 
 
 def far_from_samples(valid: Tensor, flow_px: Tensor, scale: int) -> Tensor:
     """High-res pixels with no valid sample within s-1 of them, (B, s*H, s*W) bool."""
-    one = valid.to(flow_px)
-    near = splat(one, one, flow_px, scale).weight
+    (near,) = spread([valid.to(flow_px)], flow_px, scale)
     return highest_near(near[:, None], scale - 1)[:, 0] <= 0

@@ -8,11 +8,15 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+FEW_UNKNOWNS = 4  # of matrices that a GPU inverts faster by elimination
 WORTH_PUTTING_ASIDE = 0.625  # share still to be solved at which a batch is made smaller
 
 
 class System(Protocol):
-    """Positive linear systems of a batch, (B, h, w), and an approximate inverse."""
+    """Positive linear systems of a batch, (B, h, w), and an approximate inverse.
+
+    The unknowns may be complex: of the spectra of real images, say.
+    """
 
     def normal(self, image: Tensor) -> Tensor:
         """The systems applied."""
@@ -20,6 +24,10 @@ class System(Protocol):
 
     def precondition(self, image: Tensor) -> Tensor:
         """Their approximate inverse applied."""
+        ...
+
+    def dot(self, one: Tensor, other: Tensor) -> Tensor:
+        """The product under which the systems are symmetric, real, (B, 1, 1)."""
         ...
 
     def part(self, index: Tensor) -> System:
@@ -42,11 +50,11 @@ def conjugate_gradients(
     one number, or (B, 1, 1).
     """
     x = torch.zeros_like(right) if start is None else start
-    goal = tolerance**2 * _dot(right, system.precondition(right))
+    goal = tolerance**2 * system.dot(right, system.precondition(right))
     goal = goal.maximum(torch.as_tensor(enough).to(goal))
     residual = right if start is None else right - system.normal(start)
     direction = preconditioned = system.precondition(residual)
-    energy = _dot(residual, preconditioned)
+    energy = system.dot(residual, preconditioned)
     done, place = x, torch.arange(len(x), device=x.device)  # results, and whose turn it still is
     for _ in range(max_steps):
         active = energy > goal
@@ -59,12 +67,12 @@ def conjugate_gradients(
             state = (x, residual, direction, energy, goal, active)
             x, residual, direction, energy, goal, active = (part[chosen] for part in state)
         image = system.normal(direction)
-        curvature = _dot(direction, image)
+        curvature = system.dot(direction, image)
         step = torch.where(active & (curvature > 0), energy / curvature, 0)
         x = torch.addcmul(x, step, direction)
         residual = torch.addcmul(residual, step, image, value=-1)
         preconditioned = system.precondition(residual)
-        previous, energy = energy, _dot(residual, preconditioned)
+        previous, energy = energy, system.dot(residual, preconditioned)
         direction = torch.addcmul(preconditioned, energy / previous.clamp(min=1e-38), direction)
     return done.index_copy(0, place, x)
 
@@ -110,7 +118,12 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def sum_of_products(a: Tensor, b: Tensor, dim: int) -> Tensor:
-    """`sum_k a_k b_k` along a short axis of tensors that broadcast, the products never stored."""
+    """`sum_k a_k b_k` along a short axis of tensors that broadcast, the products never stored.
+
+    But on a GPU, if the axis is longer: there each launch costs more than the memory.
+    """
+    if a.is_cuda and a.shape[dim] > FEW_UNKNOWNS:
+        return (a * b).sum(dim)
     total = a.select(dim, 0) * b.select(dim, 0)
     for k in range(1, a.shape[dim]):
         total.addcmul_(a.select(dim, k), b.select(dim, k))
@@ -121,8 +134,10 @@ def small_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Inverse and log determinant of many small positive Hermitian matrices (B, K, K, ...).
 
     Gauss-Jordan elimination, which needs no pivoting for these, one whole batch at a time:
-    library routines take the matrices one by one.
+    library routines take the matrices one by one, but on a GPU, where they need few launches.
     """
+    if matrix.is_cuda and matrix.shape[1] > FEW_UNKNOWNS:
+        return library_inverse(matrix)
     work = matrix.clone()
     log_det = torch.zeros_like(matrix[:, 0, 0].real)
     for k in range(matrix.shape[1]):
@@ -137,6 +152,14 @@ def small_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
         work[:, :, k] = column * -inverse[:, None]
         work[:, k, k] = inverse
     return work, log_det
+
+
+def library_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The same by library routines."""
+    last = matrix.movedim((1, 2), (-2, -1))
+    root = torch.linalg.cholesky_ex(last).L.diagonal(dim1=-2, dim2=-1).real
+    log_det = 2 * root.clamp(min=1e-15).log().sum(-1)
+    return torch.linalg.inv_ex(last).inverse.movedim((-2, -1), (1, 2)).contiguous(), log_det
 
 
 def leading_factor(matrix: Tensor, rank: int) -> Tensor:

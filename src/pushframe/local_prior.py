@@ -18,6 +18,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from .linear import sum_of_products
+
 
 @dataclass(frozen=True, eq=False)
 class LocalPrior:
@@ -44,13 +46,18 @@ class LocalPrior:
 
     def apply(self, image: Tensor) -> Tensor:
         """`P u`, (B, h, w)."""
-        plain, yy, yx, xx = self.precision.unbind(1)
-        w, down, right = analyse(image, self.root).unbind(1)
-        weighted = [plain * w, yy * down + yx * right, yx * down + xx * right]
-        spectra = torch.fft.rfft2(torch.stack(weighted, 1))
         canvas = (image.shape[-2], image.shape[-1])
-        back = (spectra * _directions(canvas, image.device).conj()).sum(1)
-        return torch.fft.irfft2(back * self.root, s=canvas)
+        return torch.fft.irfft2(self.apply_to_spectrum(torch.fft.rfft2(image)), s=canvas)
+
+    def apply_to_spectrum(self, spectrum: Tensor) -> Tensor:
+        """The spectrum (B, h, w // 2 + 1) of `P u`, of that of u."""
+        canvas = (self.precision.shape[-2], self.precision.shape[-1])
+        plain, yy, yx, xx = self.precision.unbind(1)
+        w, down, right = _analysed(spectrum * self.root, canvas).unbind(1)
+        turned = [torch.addcmul(yy * down, yx, right), torch.addcmul(yx * down, xx, right)]
+        spectra = torch.fft.rfft2(torch.stack([plain * w, *turned], 1))
+        back = sum_of_products(spectra, _directions(canvas, spectrum.device)[None].conj(), 1)
+        return back * self.root
 
     def power(self) -> Tensor:
         """The local power of the image over the spectrum's, (B, h, w), a mean over directions.
@@ -64,9 +71,12 @@ class LocalPrior:
 
 def analyse(image: Tensor, root: Tensor) -> Tensor:
     """The whitened image and its Riesz transform, (B, 3, h, w), of an image (B, h, w)."""
-    canvas = (image.shape[-2], image.shape[-1])
-    spectrum = (torch.fft.rfft2(image) * root)[:, None]
-    return torch.fft.irfft2(spectrum * _directions(canvas, image.device), s=canvas)
+    return _analysed(torch.fft.rfft2(image) * root, (image.shape[-2], image.shape[-1]))
+
+
+def _analysed(whitened: Tensor, canvas: tuple[int, int]) -> Tensor:
+    """The same of the whitened spectrum, (B, h, w // 2 + 1)."""
+    return torch.fft.irfft2(whitened[:, None] * _directions(canvas, whitened.device), s=canvas)
 
 
 @lru_cache(maxsize=8)

@@ -6,6 +6,7 @@ import math
 from functools import cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 KNOTS = 20
@@ -27,7 +28,7 @@ def radial_basis(fy: Tensor, fx: Tensor) -> Tensor:
     place = (radius.log() - math.log(LOWEST)) / (top - math.log(LOWEST)) * (KNOTS - 1)
     first = place.floor().long().clamp(max=KNOTS - 2)
     share = (place - first)[..., None]
-    one_hot = torch.nn.functional.one_hot(first, KNOTS).to(share)
+    one_hot = F.one_hot(first, KNOTS).to(share)
     return one_hot * (1 - share) + one_hot.roll(1, -1) * share
 
 
@@ -57,18 +58,21 @@ def fit_spectrum(
     appears beyond a dip is not the scene's but what frames of different days disagree about, which
     repeats with the pixels.
     """
-    expected = (known * prior) @ counted
-    excess = (power @ counted / expected.clamp(min=1e-20)).clamp(min=1e-6).log()
-    share = (known.square() * prior) @ counted / expected.clamp(min=1e-20)
-    change = torch.where(excess > 0, excess, excess / share.clamp(min=1e-3))
-    trust = known.square() @ counted
-    trust = torch.where(trust > 0.5, trust.clamp(max=300), 0)
+    shown = known * prior
+    sums = torch.stack([shown, known * shown, known.square(), power]) @ counted
+    expected, twice, trust, found = sums.unbind()
+    expected = expected.clamp(min=1e-20)
+    excess = (found / expected).clamp(min=1e-6).log()
+    # the share is at most 1, so this divides what is missing and leaves what is too much
+    change = torch.minimum(excess, excess / (twice / expected).clamp(min=1e-3))
+    trust = F.threshold(trust.clamp(max=300), 0.5, 0)
+    held = trust + ANCHOR
     roughness, unit = _roughness(trust.device)
-    system = torch.addcmul(roughness, (trust + ANCHOR)[..., None], unit)
-    level = knots * (trust + ANCHOR) + change.clamp(min=-LARGEST_STEP) * trust
+    system = torch.addcmul(roughness, held[..., None], unit)
+    level = torch.addcmul(knots * held, change.clamp(min=-LARGEST_STEP), trust)
     curve = torch.linalg.solve_ex(system, level[..., None]).result[..., 0]
     curve = torch.clamp(curve, knots - LARGEST_STEP, knots + LARGEST_STEP)
-    told = torch.where(trust >= MANY, curve, torch.inf)  # few frequencies scatter
+    told = curve.masked_fill(trust < MANY, torch.inf)  # few frequencies scatter
     return torch.minimum(curve, told.cummin(-1).values).clamp(min=LEAST_LOG_POWER)
 
 

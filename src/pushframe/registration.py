@@ -12,8 +12,8 @@ from .burst import Burst
 from .checks import require
 from .filters import highest_near, masked_blur
 from .forward import Translations, forward_model
-from .geometry import pixel_grid, sample_at
 from .noise import frame_noise_var
+from .ops import bilinear
 
 AGREEMENT_SMOOTHING_PX = 1.5
 FILL_SIGMA_PX = 4.0
@@ -203,16 +203,13 @@ def agreement(burst: Burst, flow_px: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     Each (B, N). Contrast is that of the smoothed frame, in standard deviations of its noise.
     """
-    batch, count = burst.frames.shape[:2]
     smooth = masked_blur(burst.frames, burst.valid, AGREEMENT_SMOOTHING_PX)
     apart = flow_px - flow_px[:, :1]  # the reference's own flow is zero on its own grid only
-    position = (pixel_grid(burst.shape, smooth) + apart[..., None, None]).flatten(0, 1)
     reference = forward_model(apart, burst.shape, 1, 0).forward(smooth[:, 0])
-    valid = burst.valid[:, 0].float().repeat_interleave(count, 0)
-    seen = sample_at(valid, position, "bilinear").unflatten(0, (batch, count)) > 0.999
-    size = torch.tensor(burst.shape, device=position.device)[:, None, None]
-    inside = ((position >= 0) & (position <= size - 1)).all(1).unflatten(0, (batch, count))
-    weight = (seen & inside & burst.valid).to(smooth)
+    # the pixels around a position weigh as much as one if they are valid and there
+    rows, columns = bilinear(apart, burst.shape, 1)
+    seen = rows @ burst.valid[:, :1].to(smooth) @ columns.mT > 0.999
+    weight = (seen & burst.valid).to(smooth)
 
     def mean(values: Tensor) -> Tensor:
         return (values * weight).sum((-1, -2)) / weight.sum((-1, -2)).clamp(min=1)

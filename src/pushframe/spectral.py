@@ -67,6 +67,43 @@ def to_image(folded: Tensor, scale: int, width: int) -> Tensor:
     return torch.fft.ifft2(unfold(weighted, scale, width), norm="ortho").real
 
 
+@lru_cache(maxsize=8)
+def _half_places(
+    size: tuple[int, int], scale: int, device: torch.device
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Where the half spectrum of a real image has the aliases, and where those have it.
+
+    size: of the image. Both flat places, and the sign of the imaginary part there: a frequency that
+    is not kept is the conjugate of its opposite.
+    """
+    tall, wide = (length // scale for length in size)
+    half, kept = wide // 2 + 1, size[1] // 2 + 1
+
+    def places(row: Tensor, column: Tensor, direct: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        row = torch.where(direct, row, -row % size[0])
+        column = torch.where(direct, column, -column % size[1])
+        return row, column, 2 * direct.float() - 1
+
+    row = torch.arange(size[0], device=device)[:, None]
+    column = torch.arange(size[1], device=device)
+    y, x, sign = places(row, column, column < kept)
+    parts = [y * kept + x, sign.expand(y.shape[0], -1)]
+    fold_from, fold_sign = (fold(torch.broadcast_to(part, size), scale).flatten() for part in parts)
+    column = column[:kept]
+    y, x, sign = places(row, column, column % wide < half)
+    alias = (y // tall) * scale + x // wide
+    unfold_from = (alias * tall + y % tall) * half + x % wide
+    unfold_sign = sign.expand(size[0], -1).flatten()
+    signs = [torch.stack([torch.ones_like(x), x], -1) for x in (fold_sign, unfold_sign)]
+    return (fold_from, signs[0]), (unfold_from.flatten(), signs[1])
+
+
+def _taken(values: Tensor, places: Tensor, sign: Tensor) -> Tensor:
+    """Complex numbers (B, F) from their places, conjugate where the sign says so."""
+    taken = torch.view_as_real(values.index_select(1, places)) * sign
+    return torch.view_as_complex(taken)
+
+
 def power_of(values: Tensor) -> Tensor:
     """`|x|^2` of complex numbers, without the square root."""
     return values.real.square() + values.imag.square()
@@ -137,7 +174,8 @@ def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Transfer:
 
     def seen(size: int, whole: Tensor, taps: Tensor) -> Tensor:
         frequency, waves = _waves(scale * size, flow_px.device)
-        return (taps @ waves * _unit(whole[..., None] * frequency)).unflatten(-1, (scale, size))
+        turned = torch.exp(whole[..., None] * (2j * math.pi * frequency))
+        return (taps @ waves).mul_(turned).unflatten(-1, (scale, size))
 
     rows, columns = per_axis(seen, lattice, whole, taps)
     return Transfer(rows / scale, columns[..., : lattice[1] // 2 + 1], lattice[1])
@@ -211,6 +249,15 @@ class AliasBlocks:
         """The normal equations at each frequency, (B, K, a, c)."""
         return sum_of_products(self.covariance, right[:, None], 2)
 
+    def solve_image(self, spectrum: Tensor) -> Tensor:
+        """The same for the half spectrum of a real image, (B, s*a, s*b // 2 + 1)."""
+        if fused := _fused(self.see.rows):
+            return fused.solve(spectrum, self.covariance, self.width)
+        size = (spectrum.shape[-2], self.scale * self.width)
+        fold, unfold = _half_places(size, self.scale, spectrum.device)
+        folded = _taken(spectrum.flatten(1), *fold).view(len(spectrum), *self.covariance.shape[2:])
+        return _taken(self.solve(folded).flatten(1), *unfold).view(spectrum.shape)
+
     def leverage(self, count: Tensor) -> Tensor:
         """What the posterior mean takes up of each frame, `sum_l h_t M^-1 h_t' w_t`, (B, N).
 
@@ -271,16 +318,14 @@ class AliasBlocks:
         `change' C^-1 change`, where `C^-1 = W - W h M^-1 h' W` is the inverse covariance of the
         frames.
         """
-        root = self.precision.sqrt()[..., None, None, None]
-        counted = change[..., ::every, :] * (root * (every * count).sqrt())
+        counted = change[..., ::every, :] * (every * count).sqrt()
         own = _flat_real(counted, 3)
         own = own @ own.mT  # (B, N, P, P)
-        seen, answer = (
-            _flat_real(part.flatten(1, 2), 2) for part in self._couple(root * counted, every)
-        )
-        alone = torch.eye(change.shape[1], device=own.device)[:, None, :, None]
+        seen, answer = (_flat_real(part.flatten(1, 2), 2) for part in self._couple(counted, every))
+        weight = self.precision.repeat_interleave(change.shape[2], 1)
+        alone = torch.diag_embed(self.precision)[:, :, None, :, None]
         full = (own[:, :, :, None] * alone).flatten(3).flatten(1, 2)
-        return full - seen @ answer.mT
+        return full - (seen @ answer.mT) * (weight[:, :, None] * weight[:, None])
 
 
 def _fused(rows: Tensor) -> ModuleType | None:

@@ -2,6 +2,6 @@
 
 from .median import median_over_frames
 from .pool import Pool, land
-from .splat import Splat, splat
+from .splat import Splat, bilinear, splat, spread
 
-__all__ = ["Pool", "Splat", "land", "median_over_frames", "splat"]
+__all__ = ["Pool", "Splat", "bilinear", "land", "median_over_frames", "splat", "spread"]

@@ -111,6 +111,34 @@ def _mean_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _solve_kernel(  # type: ignore[no-untyped-def]
+    spectrum, covariance, out, A, C, W, K: tl.constexpr, BLOCK: tl.constexpr
+):
+    F = A * C
+    b = tl.program_id(1).to(tl.int64)
+    f, a, c, inside = _frequencies(F, C, BLOCK)
+    k = tl.arange(0, K)
+    mask = inside[None, :] & (k >= 0)[:, None]  # (K, BLOCK)
+    # the aliases of the second column are kept as the conjugates of their opposites
+    mirrored = ((k % 2) == 1)[:, None] & mask
+    row = (k // 2)[:, None] * A + a[None, :]
+    row = tl.where(mirrored, (2 * A - row) % (2 * A), row)
+    column = tl.where(mirrored, (W - c)[None, :], c[None, :])
+    here = 2 * ((b * 2 * A + row) * (W + 1) + column)
+    ur, ui = tl.load(spectrum + here, mask, 0.0), tl.load(spectrum + here + 1, mask, 0.0)
+    ui = tl.where(mirrored, -ui, ui)
+    place = 2 * (((b * K + k[None, :, None]) * K + k[:, None, None]) * F + f[None, None, :])
+    both = mask[:, None, :] & mask[None, :, :]
+    cr, ci = tl.load(covariance + place, both, 0.0), tl.load(covariance + place + 1, both, 0.0)
+    out_re = tl.sum(cr * ur[:, None, :] - ci * ui[:, None, :], 0)
+    out_im = tl.sum(cr * ui[:, None, :] + ci * ur[:, None, :], 0)
+    # a column that is its own opposite is written once
+    once = mask & ~(mirrored & (2 * c == W)[None, :])
+    tl.store(out + here, out_re, once)
+    tl.store(out + here + 1, tl.where(mirrored, -out_im, out_im), once)
+
+
+@triton.jit
 def _predict_kernel(  # type: ignore[no-untyped-def]
     rows, columns, image, frames,
     N, A, C, K: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr,
@@ -182,6 +210,17 @@ def mean(
     image = covariance.new_empty(covariance.shape[:1] + covariance.shape[2:])
     _launch(_mean_kernel, rows, columns, precision, data, covariance, image)
     return image
+
+
+def solve(spectrum: Tensor, covariance: Tensor, width: int) -> Tensor:
+    """The normal equations for the half spectrum of an image, (B, 2*a, width + 1)."""
+    batch, aliases, _, tall, half = covariance.shape
+    spectrum = spectrum.resolve_conj().contiguous()
+    out = torch.empty_like(spectrum)
+    flat = [torch.view_as_real(x) for x in (spectrum, covariance.contiguous(), out)]
+    grid = (triton.cdiv(tall * half, BLOCK), batch)
+    _solve_kernel[grid](*flat, tall, half, width, aliases, BLOCK, num_warps=1)
+    return out
 
 
 def predict(rows: Tensor, columns: Tensor, image: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..filters import gaussian_blur
 from ..gaussian import GaussianProblem, node_blocks, node_prior
 from ..local_prior import LocalPrior, analyse
-from ..ops import splat
+from ..ops import spread
 from ..spectral import half_weight
 
 SMOOTHING_HPX = 2.0  # over which detail is counted
@@ -66,7 +66,7 @@ def _known(problem: GaussianProblem) -> tuple[Tensor, Tensor]:
 def _density(problem: GaussianProblem) -> Tensor:
     """Samples around each pixel over their usual number, at most 1, (B, s*H, s*W)."""
     seen = (problem.precision > 0).to(problem.precision)
-    samples = splat(seen, seen, problem.flow_px, problem.scale).weight
+    (samples,) = spread([seen], problem.flow_px, problem.scale)
     samples = gaussian_blur(samples[:, None], problem.scale / 2)[:, 0]
     usual = samples.flatten(1).median(1).values[:, None, None].clamp(min=1e-30)
     return (samples / usual).clamp(max=1)

@@ -80,4 +80,5 @@ def _settled(burst: Burst, flow_px: Tensor, gain: Tensor, scale: int) -> Search:
         if looks > 1:
             search.budget()
             search.outlier = torch.zeros_like(search.outlier)  # judged before
+            search.judged = False
     return search

@@ -39,7 +39,7 @@ def fit_motion(
     """
     search = Search(burst, start_px, kept, scale, belief)
     jitter_px = first_jitter(start_px, belief)
-    for _ in range(1 if bool(burst.valid.all()) else MASKED_LOOKS):
+    for _ in range(1 if search.whole else MASKED_LOOKS):
         search.look()
     for count in range(steps):
         search.jitter_px = jitter_px / 2**count if moving else 0 * jitter_px

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -71,28 +72,39 @@ class Search:
         self.first_gain = self.gain.clone()
         self.mismatch = torch.zeros_like(self.noise[:, 0])
         self.outlier = torch.zeros_like(burst.valid)
+        self.whole, self.judged = bool(burst.valid.all()), False  # until outliers are looked for
         self.gain_std = torch.full_like(self.mismatch, GAIN_STD)
         self.jitter_px = torch.zeros_like(self.mismatch)
         self.image: Tensor = None  # type: ignore[assignment]  # until the first look
         self.margin_px = _unseen_margin(burst.shape, flow_px * self.kept[..., None])
+        self._spectra_seen: Tensor | None = None  # until they are asked for
         self.placed_px: Tensor | None = None  # the shifts that `see` and `window` are for
-        weight = self._set_level()
+        weight = burst.valid / self.noise_var
+        # all that the level needs of the frames, for any gain
+        self.sums = weight.sum((-1, -2)), (weight * burst.frames).sum((-1, -2))
+        self._set_level()
+        weight = weight * self.kept[..., None, None]
         spread = weighted_mean((burst.frames - self.level) ** 2, weight)
         signal = (spread - weighted_mean(self.noise_var, weight)).clamp(min=1e-10)
         self.knots = self.first_knots = power_law(signal[:, 0, 0, 0])
 
-    def _set_level(self) -> Tensor:
-        weight = self.burst.valid * self.kept[..., None, None] / self.noise_var
-        self.level = weighted_mean(self.burst.frames / self.gain[..., None, None], weight)
-        return weight
+    def _set_level(self) -> None:
+        """The mean of the kept frames, gains taken out."""
+        weight, total = (self.kept * part for part in self.sums)
+        level = (total / self.gain).sum(1) / weight.sum(1).clamp(min=1e-30)
+        self.level = level[:, None, None, None]
 
     def _place(self) -> None:
         """What follows from the shifts alone."""
         self.placed_px = self.flow_px
         self.see = transfer(self.flow_px, self.burst.shape, self.scale)
-        self.window = _moving_window(self.burst.shape, self.flow_px, self.margin_px)
-        if self.image is not None:
-            self.predicted = self.see.predict(self.image)
+        tall, wide = _moving_window(self.burst.shape, self.flow_px, self.margin_px)
+        self.window = tall[..., :, None] * wide[..., None, :]
+        self.window_waves = (
+            torch.fft.fft(tall, norm="ortho")[..., :, None],
+            torch.fft.rfft(wide, norm="ortho")[..., None, :],
+        )
+        self._spectra_seen = None
 
     def look(self) -> None:
         """The image, and the spectrum that it suggests, for the unknowns as they stand."""
@@ -104,7 +116,7 @@ class Search:
         self.precision = self.kept / noise
         self.blocks = AliasBlocks(self.see, self.precision, prior)
         self.image = self.blocks.mean(self.data)
-        self.predicted = self.see.predict(self.image)
+        self._spectra_seen = None
         spread = self.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
         power, known = power_of(self.image), (1 - spread / prior).clamp(min=0)
         self.knots = fit_spectrum(
@@ -126,6 +138,8 @@ class Search:
 
     def _believed(self) -> Tensor:
         """The same, with the image's own prediction in place of pixels not to be believed."""
+        if self.whole and not self.judged:
+            return self._observed()
         doubtful = ~self.burst.valid | self.outlier
         if self.image is None:  # what the other frames show about there
             weight = self.burst.valid * self.kept[..., None, None] / self.noise_var
@@ -134,6 +148,13 @@ class Search:
             others = torch.where(total > 0, others, self.level)
             return torch.where(doubtful, self.window * (others - self.level), self._observed())
         return torch.where(doubtful, self._predicted(), self._observed())
+
+    @property
+    def predicted(self) -> Tensor:
+        """What the image says that the spectra of the windowed frames are, (B, N, a, c)."""
+        if self._spectra_seen is None:
+            self._spectra_seen = self.see.predict(self.image)
+        return self._spectra_seen
 
     def _predicted(self) -> Tensor:
         """What the image says that the windowed frames are, (B, N, H, W)."""
@@ -161,14 +182,16 @@ class Search:
     def _changes(self) -> Tensor:
         """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, N, 3, a, c)."""
         down, right = (self.see.predict(turn * self.image) for turn in self.folded_turn)
-        whole = self.predicted + _spectra(self.window * self.level)
+        tall, wide = self.window_waves
+        whole = torch.addcmul(self.predicted, self.level * tall, wide)
         return torch.stack([down, right, whole], 2)
 
     def _slope(self, changes: Tensor) -> Tensor:
         """Derivative of the log likelihood in shifts and gains, (B, N, 3)."""
         residual = self.data - self.predicted
-        energy = _real_product(changes, residual[:, :, None]) * self.count
-        slope = energy.sum((-1, -2)) * self.precision[..., None]
+        counted = torch.view_as_real(residual * self.count).flatten(2)[..., None]
+        energy = torch.view_as_real(changes).flatten(3) @ counted
+        slope = energy[..., 0] * self.precision[..., None]
         # the determinant grows with shifts and gains too
         return slope - self.blocks.determinant_slope(self.count, self.turn)
 
@@ -241,6 +264,7 @@ class Search:
         budget = self.noise_var + self.mismatch[:, None, None, None]
         var = budget * free[..., None, None]
         self.outlier = disagreeing_pixels(self._surprises(residual, var), seen)
+        self.judged = True
         good = seen & ~self.outlier
         counted = budget.masked_fill(~good, torch.inf)
         self.mismatch = model_mismatch(residual, counted, self.noise_var, free)
@@ -283,7 +307,7 @@ class Search:
         self.knots = torch.where(some, self.first_knots, self.knots)
         self.mismatch = torch.where(lost, 0, self.mismatch)
         self.outlier = self.outlier & ~some[..., None, None]
-        self.image = torch.where(some[..., None, None], 0, self.image)
+        self.image, self._spectra_seen = torch.where(some[..., None, None], 0, self.image), None
 
     def energy(self) -> Tensor:
         """Minus twice the log posterior of shifts and gains, up to a constant, (B,)."""
@@ -310,8 +334,12 @@ def _unseen_margin(shape: tuple[int, int], flow_px: Tensor) -> Tensor:
     return torch.stack(margin_px)[..., None, None]
 
 
-def _moving_window(shape: tuple[int, int], flow_px: Tensor, margin_px: Tensor) -> Tensor:
-    """A Tukey window of unit power that moves with the scene, (B, N, H, W), zero in its margin.
+def _moving_window(
+    shape: tuple[int, int], flow_px: Tensor, margin_px: Tensor
+) -> Sequence[Tensor] | Tensor:
+    """A Tukey window of unit power that moves with the scene, zero in its margin.
+
+    Its factors along rows and columns, (B, N, H) and (B, N, W).
 
     A window fixed to the frames would make a shifted scene differ by more than its shift, and one
     that reached beyond a frame would cut it off.
@@ -322,18 +350,12 @@ def _moving_window(shape: tuple[int, int], flow_px: Tensor, margin_px: Tensor) -
         axis = tukey((place - margin_px) / (1 - 2 * margin_px / size) - 0.5, size, TAPER)
         return axis / axis.square().mean(-1, True).sqrt().clamp(min=1e-6)
 
-    tall, wide = per_axis(window, shape, flow_px.movedim(-1, 0), margin_px)
-    return tall[..., :, None] * wide[..., None, :]
+    return per_axis(window, shape, flow_px.movedim(-1, 0), margin_px)
 
 
 def _spectra(frames: Tensor) -> Tensor:
     """Spectra of (B, N, H, W): (B, N, a, c)."""
     return torch.fft.rfft2(frames, norm="ortho")
-
-
-def _real_product(a: Tensor, b: Tensor) -> Tensor:
-    """`Re conj(a) b` of complex numbers."""
-    return a.real * b.real + a.imag * b.imag
 
 
 def _frame_mean(values: Tensor, where: Tensor) -> Tensor:

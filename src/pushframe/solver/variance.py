@@ -11,7 +11,7 @@ from torch import Tensor
 from ..filters import gaussian_blur
 from ..gaussian import GaussianProblem, node_blocks
 from ..linear import leading_factor
-from ..ops import splat
+from ..ops import spread
 from ..spectral import AliasBlocks, half_weight, image_frequencies, to_folded, to_image, transfer
 from .detail import POWER_RANGE
 from .image import Reconstruction
@@ -40,8 +40,10 @@ def noise_variance(problem: GaussianProblem) -> Tensor:
     """The part of noise and prior, (B, s*H, s*W)."""
     if problem.local is not None:
         return detailed_variance(problem) * scarcity(problem)
-    local = stationary_variance if problem.nodes == 1 else local_variance
-    return local(problem) * scarcity(problem)
+    if problem.nodes == 1:
+        return stationary_variance(problem) * scarcity(problem)
+    usual = torch.ones(1, device=problem.knots.device)
+    return local_variance(problem, usual)[:, 0] * scarcity(problem)
 
 
 def scarcity(problem: GaussianProblem) -> Tensor:
@@ -53,12 +55,12 @@ def scarcity(problem: GaussianProblem) -> Tensor:
     """
     weight = problem.precision
     seen = (weight > 0).to(weight)
-    sums = splat(weight, seen, problem.flow_px, problem.scale)
-    precision = gaussian_blur(sums.value[:, None], float(problem.scale))[:, 0].clamp(min=1e-30)
-    samples = gaussian_blur(sums.weight[:, None], problem.scale / 2)[:, 0].clamp(min=1e-30)
+    total, count = spread([weight, seen], problem.flow_px, problem.scale)
+    precision = gaussian_blur(total[:, None], float(problem.scale))[:, 0].clamp(min=1e-30)
+    samples = gaussian_blur(count[:, None], problem.scale / 2)[:, 0].clamp(min=1e-30)
     usual = samples.flatten(1).median(1).values[:, None, None]
     # the blocks were built with the mean precision of the samples that there are
-    mean = sums.value.sum((1, 2)) / sums.weight.sum((1, 2)).clamp(min=1e-30)
+    mean = total.sum((1, 2)) / count.sum((1, 2)).clamp(min=1e-30)
     noisier = mean[:, None, None] * samples / precision
     return noisier.clamp(0.1, 10) * (usual / samples).clamp(1, 10) ** 2
 
@@ -74,17 +76,17 @@ def stationary_variance(problem: GaussianProblem) -> Tensor:
     return grid.repeat(1, height // problem.scale, width // problem.scale)
 
 
-def local_variance(problem: GaussianProblem, power: float = 1.0) -> Tensor:
+def local_variance(problem: GaussianProblem, power: Tensor) -> Tensor:
     """The same where the flow, and with it the pattern of samples, changes over the frame.
 
-    power: of the detail, against the scene's spectrum.
+    power: (L,) of the detail, against the scene's spectrum. Returns (B, L, s*H, s*W).
     """
-    grid = _subgrid_variance(node_blocks(problem, power))  # (B*M, s, s)
+    grid = _subgrid_variance(node_blocks(problem, power))  # (B*M*L, s, s)
     side = math.isqrt(problem.nodes)
-    nodes = grid.flatten(1).unflatten(0, (-1, side, side)).permute(0, 3, 1, 2)
+    nodes = grid.flatten(1).unflatten(0, (-1, side, side, len(power))).permute(0, 3, 4, 1, 2)
     shape = problem.precision.shape[-2:]
-    smooth = F.interpolate(nodes, size=shape, mode="bilinear", align_corners=False)
-    return F.pixel_shuffle(smooth, problem.scale)[:, 0]
+    smooth = F.interpolate(nodes.flatten(1, 2), size=shape, mode="bilinear", align_corners=False)
+    return F.pixel_shuffle(smooth, problem.scale)
 
 
 def detailed_variance(problem: GaussianProblem) -> Tensor:
@@ -94,14 +96,14 @@ def detailed_variance(problem: GaussianProblem) -> Tensor:
     """
     assert problem.local is not None
     low, high = (math.log(power) for power in POWER_RANGE)
+    level = torch.arange(LEVELS, device=problem.knots.device)
     step = (high - low) / (LEVELS - 1)
     place = ((problem.crop(problem.local.power()).log() - low) / step).clamp(0, LEVELS - 1)
-    total = torch.zeros_like(place)
-    for level in range(LEVELS):
-        near = (1 - (place - level).abs()).clamp(min=0)
-        var = local_variance(problem, math.exp(low + level * step))
-        total += torch.where(near > 0, near * var.log(), 0)  # a level far off may have no number
-    return total.exp()
+    near = (1 - (place[:, None] - level[:, None, None]).abs()).clamp(min=0)
+    power = (low + step * level).exp().split(max(LEVELS // problem.nodes, 1))  # for memory's sake
+    var = torch.cat([local_variance(problem, part) for part in power], 1)
+    # a level far off may have no number
+    return torch.where(near > 0, near * var.log(), 0).sum(1).exp()
 
 
 def _subgrid_variance(blocks: AliasBlocks) -> Tensor:
