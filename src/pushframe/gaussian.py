@@ -225,7 +225,8 @@ class Spectra:
     def dot(self, one: Tensor, other: Tensor) -> Tensor:
         """The product of the images, (B, 1, 1)."""
         product = torch.view_as_real(one) * torch.view_as_real(other)
-        return (product.sum((1, 3)) @ self.count)[:, None, None]
+        # no matrix product: its rounding would depend on the other bursts of the batch
+        return (product.sum((1, 3)) * self.count).sum(1)[:, None, None]
 
     def part(self, index: Tensor) -> Spectra:
         """Those of some bursts of the batch."""

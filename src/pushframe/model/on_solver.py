@@ -224,7 +224,10 @@ def evidence(burst: Burst, motion: Motion, scale: int) -> Evidence:
 def _handed_over(
     made: Reconstruction, good: Tensor, covariance: Tensor | None, step: int
 ) -> list[Tensor]:
-    """Mean and variance on each step-th pixel, residual and precision, under the local prior."""
+    """Mean and variance on each step-th pixel, residual and precision, under the local prior.
+
+    The variance is the solver's own, but for what its draws add near holes of frames.
+    """
     made = detailed(made, good)
     var = noise_variance(made.problem)
     if covariance is not None:

@@ -47,7 +47,7 @@ def spread(values: Sequence[Tensor], flow_px: Tensor, scale: int, power: int = 1
 
     values: (B, N, H, W) each; k, flow_px: as of `splat`.
     """
-    small = max(values[0].shape[-2:]) <= LARGEST_MATRIX
+    small = scale * max(values[0].shape[-2:]) <= LARGEST_MATRIX
     way = _by_products if flow_px.ndim == 3 and small else _by_scatter
     return way(values, flow_px, scale, power)
 

@@ -27,7 +27,7 @@ from ..linear import conjugate_gradients_pair
 from ..noise import frame_noise_var
 from ..prior import radial_basis, spectrum_at
 from ..spectral import AliasBlocks, axis_frequencies, half_weight, image_frequencies, transfer
-from .belief import Belief, Evidence, evidence_of
+from .belief import Belief, Evidence, evidence_of, on_diagonal
 from .bend import COEFFICIENT_PX, flow_of, slopes_of
 from .outliers import cut_pixels, disagreeing_pixels
 from .search import GAIN_STD, LARGEST_STEP_PX, LEAST_GAIN_STD, MAX_SURPRISE
@@ -164,10 +164,36 @@ class Joint:
         return energy - self._determinant_slope()
 
     def evidence(self) -> Evidence:
-        """What the frames tell of their unknowns, whatever was believed of them beforehand.
+        """What the frames tell of their unknowns, whatever was believed of them beforehand."""
+        free = self._free().any(-1)
+        return evidence_of(self.state(), self._information(), self._slope(), free, len(self.basis))
 
-        The information is that of tangents seen through the blocks of the frames' mean shifts.
+    def covariance(self) -> Tensor:
+        """Covariance of each frame's (dy, dx, gain), (B, 3N, 3N): of its mean displacement.
+
+        Zero where nothing was estimated.
         """
+        place = [0, len(self.basis), 2 * len(self.basis)]
+        free = self._free().flatten(1)
+        both = free[:, :, None] & free[:, None]
+        system = self._information().double() + on_diagonal(self._prior_precision().double())
+        system = torch.where(both, system, 0) + torch.diag_embed((~free).double())
+        inverse = torch.where(both, torch.linalg.inv_ex(system).inverse, 0).to(self.gain)
+        count = self.burst.count
+        chosen = inverse.unflatten(2, (count, -1)).unflatten(1, (count, -1))
+        return chosen[:, :, place][..., place].flatten(3).flatten(1, 2)
+
+    def _free(self) -> Tensor:
+        """Which unknowns the frames tell of, (B, N, P) bool."""
+        free = self.good.any(-1).any(-1)[..., None].repeat(1, 1, 2 * len(self.basis) + 1)
+        free[:, 0] = False
+        if not self.moving:
+            free[..., :-1] = False
+        return free
+
+    def _information(self) -> Tensor:
+        """Of all unknowns, (B, N*P, N*P): of tangents seen through the blocks of the frames' mean
+        shifts."""
         problem, shape = self.problem, self.burst.shape
         shift_px = self.flow_px if self.flow_px.ndim == 3 else self.flow_px.mean((-1, -2))
         prior = spectrum_at(
@@ -177,10 +203,7 @@ class Joint:
         blocks = AliasBlocks(transfer(shift_px, shape, self.scale), weight, prior)
         share = (problem.precision / weight.clamp(min=1e-30)[..., None, None]).sqrt()
         change = torch.fft.rfft2(self.tangent * share[:, :, None], norm="ortho")
-        information = blocks.information(change, half_weight(shape[1], self.knots))
-        free = self.good.any(-1).any(-1)
-        free[:, 0] = False
-        return evidence_of(self.state(), information, self._slope(), free, len(self.basis))
+        return blocks.information(change, half_weight(shape[1], self.knots))
 
     def _determinant_slope(self) -> Tensor:
         """Slope of half the log determinant in coefficients and gain, (B, N, P).
@@ -240,10 +263,9 @@ class Joint:
         spread = self.gain.std(1, correction=0)
         self.gain_std = spread.clamp(LEAST_GAIN_STD, GAIN_STD)
 
-    def doubt(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Draws of what errors of motion and gain do to the frames, (B, D, N, H, W), how much more
-        of the image noise and prior leave unknown than `noise_variance` says, (B, s*H, s*W), and
-        the covariance of each frame's (dy, dx, gain), (B, 3N, 3N), that the draws have.
+    def doubt(self) -> tuple[Tensor, Tensor]:
+        """Draws of what errors of motion and gain do to the frames, (B, D, N, H, W), and how much
+        more of the image noise and prior leave unknown than `noise_variance` says, (B, s*H, s*W).
 
         From draws of the joint posterior: solutions for a right side whose covariance is that of
         the normal equations. Less its answer to the frames' displacement, the image of a draw is
@@ -253,10 +275,11 @@ class Joint:
         root = torch.linalg.cholesky(self._prior_precision())
         generator = torch.Generator(self.knots.device).manual_seed(0)
         stated = noise_variance(problem)
-        misplaced, errors, ratio = [], [], torch.zeros_like(stated)
+        misplaced, ratio = [], torch.zeros_like(stated)
         for _ in range(DRAWS):
+            # the same for each burst: none must depend on the others of its batch
             noise, scene, other = (
-                torch.randn(shape, generator=generator, device=stated.device)
+                torch.randn(shape[1:], generator=generator, device=stated.device).expand(shape)
                 for shape in (self.residual.shape, self.image.shape, self.tangent.shape[:3])
             )
             weighted = problem.precision.sqrt() * noise
@@ -267,14 +290,12 @@ class Joint:
             )
             right[1][:, 0] = 0
             image, error = self.solve(right, 5e-2)
-            errors.append(error[..., [0, len(self.basis), -1]].flatten(1))
             misplaced.append(torch.einsum("bnphw,bnp->bnhw", self.tangent, error))
             alone = problem.crop(image + problem.solve(misplaced[-1], None, 5e-2))
             ratio += alone**2 / (DRAWS * stated)
         grids = F.pixel_unshuffle(ratio[:, None], self.scale)
         smooth = F.pixel_shuffle(gaussian_blur(grids, RATIO_SMOOTHING_PX), self.scale)
-        drawn = torch.stack(errors, 1)
-        return torch.stack(misplaced, 1), smooth[:, 0], drawn.mT @ drawn / DRAWS
+        return torch.stack(misplaced, 1), smooth[:, 0]
 
     def judge(self) -> None:
         """Leave out what disagrees with the other frames, and pixels that only luck kept."""

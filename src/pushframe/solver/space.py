@@ -27,7 +27,7 @@ class Bent(NamedTuple):
     misplaced: (B, DRAWS, N, H, W) what the frames would show more if their motion and gain were
     off as much as they may be, drawn from the posterior. scarcer: (B, s*H, s*W) the variance that
     noise and prior leave, over what `noise_variance` says. covariance: (B, 3N, 3N) of each frame's
-    (dy, dx, gain), its mean displacement, from the same draws.
+    (dy, dx, gain), its mean displacement.
     """
 
     flow_px: Tensor
@@ -76,7 +76,8 @@ def fit_in_space(
         still = torch.zeros_like(theta)
         still[..., 0] = start_px
         joint.keep_the_best(theta, still)
-    return Bent(joint.flow_px, joint.gain, joint.knots, joint.kept, joint.good, *joint.doubt())
+    doubt = (*joint.doubt(), joint.covariance())
+    return Bent(joint.flow_px, joint.gain, joint.knots, joint.kept, joint.good, *doubt)
 
 
 def first_coefficients(
