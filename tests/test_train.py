@@ -24,12 +24,19 @@ from pushframe.data import Batch, ImageStream
 from pushframe.errors import FileError, TrainingError, UsageError
 from pushframe.io import write_burst
 from pushframe.loss import supervised_nll
-from pushframe.model import HdrDsp, Motion, OnSolver
+from pushframe.model import HdrDsp, Motion, OnSolver, OnSolverConfig
 from pushframe.simulate import PRESETS, simulate_one, with_options
 from pushframe.train import checkpoint, train
 from pushframe.train.checkpoint import NAME, read_state
 from pushframe.train.config import ScheduleConfig, TrainConfig, load_train_config
-from pushframe.train.step import Desk, reference_loss, without_lost
+from pushframe.train.step import (
+    Desk,
+    loss_of,
+    make_ready,
+    reference_loss,
+    registered,
+    without_lost,
+)
 from pushframe.train.team import Team
 from pushframe.weights import load_weights
 
@@ -386,6 +393,29 @@ def test_an_unreadable_burst_is_named_and_skipped_only_if_told(
     assert not (tmp_path / "run").exists()
     state = train(config(images, **only), tmp_path / "run", skip_bad=True)
     assert state.progress.step == 8
+
+
+def test_drifting_bursts_are_registered_as_such(images: Path) -> None:
+    """Taken for translations they would teach a blur; what is made ready of them is finite."""
+    drifting = {"paper": 1.0, "drifting": 1.0, "bend_px": [0.4, 0.4]}
+    wanted = {f"data__mixture__{name}": value for name, value in drifting.items()}
+    setting = config(images, data__batch=1, data__size=32, data__frames=[8, 8], **wanted)
+    network = OnSolver(OnSolverConfig(features=8, proposal_blocks=1, verdict_blocks=1))
+    stream = ImageStream([np.load(images / "scene0.npy")], setting.data, 2, 0, "cpu")
+    batch = stream.batch(0, 0)
+    assert batch.bends
+    assert batch.flow_px is not None
+
+    def error_px(flow_px: Tensor) -> float:
+        wide = flow_px if flow_px.ndim == 5 else flow_px[..., None, None]
+        return float((wide - batch.flow_px)[:, 1:].square().mean().sqrt())
+
+    _, bent = registered(network, batch, "translations")
+    _, rigid = registered(network, batch._replace(bends=False), "translations")
+    assert error_px(bent.flow_px) < 0.3 * error_px(rigid.flow_px)
+    config_of = dataclasses.replace(setting, network="on_solver", motion="translations")
+    loss = loss_of(network, make_ready(network, batch, config_of), setting.loss)
+    assert bool(torch.isfinite(loss))
 
 
 @pytest.mark.parametrize("kind", ["self_supervised", "supervised"])

@@ -88,13 +88,15 @@ class DataConfig:
 class Batch(NamedTuple):
     """One shard of a batch. truth and flow_px are None where only bursts are known.
 
-    generator: on the device, for what else is drawn at random in this step.
+    generator: on the device, for what else is drawn at random in this step. bends: whether the
+    motion was drawn to change over the frames.
     """
 
     burst: Burst
     truth: Tensor | None
     flow_px: Tensor | None
     generator: torch.Generator
+    bends: bool = False
 
 
 class Stream(Protocol):

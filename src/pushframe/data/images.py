@@ -96,7 +96,7 @@ class ImageStream:
         count = self.config.batch // self.config.shards
         made = simulate(self._windows(host, count, setting.source_size), setting, generator)
         burst = random_holes(made.burst, generator) if holed else made.burst
-        return Batch(burst, made.truth, made.flow_px, generator)
+        return Batch(burst, made.truth, made.flow_px, generator, setting.motion == "drift")
 
     def _check_size(self) -> None:
         """Each kind of burst that may be drawn fits into some image."""

@@ -15,7 +15,7 @@ from ..data import Batch, Stream, draws
 from ..errors import UsageError
 from ..geometry import random_tau, subsample
 from ..loss import l1, motion_l1, mse, self_supervised_nll, supervised_nll
-from ..model import Motion, Network, find_motion
+from ..model import Motion, MotionKind, Network, find_motion
 from ..noise import frame_noise_var
 from .config import LossConfig, TrainConfig
 
@@ -64,7 +64,7 @@ class Ready(NamedTuple):
 def batch_loss(network: Network, batch: Batch, config: TrainConfig) -> Tensor:
     """The loss of one shard of a batch."""
     if config.loss.kind == "motion":
-        _, motion = find_motion(network, batch.burst, config.motion, batch.flow_px)
+        _, motion = registered(network, batch, config.motion)
         noise_var = frame_noise_var(batch.burst)
         return motion_l1(motion.flow_px, _known(batch.flow_px), noise_var)
     return loss_of(network, make_ready(network, batch, config), config.loss)
@@ -72,13 +72,19 @@ def batch_loss(network: Network, batch: Batch, config: TrainConfig) -> Tensor:
 
 def make_ready(network: Network, batch: Batch, config: TrainConfig) -> Ready:
     """Register, drop the reference, shift the grid; or keep it and take the truth."""
-    burst, motion = find_motion(network, batch.burst, config.motion, batch.flow_px)
-    burst, motion = without_lost(burst, motion)
+    burst, motion = without_lost(*registered(network, batch, config.motion))
     if config.loss.kind == "supervised":
         seen = burst.valid.flatten(1).any(1)
         return Ready(network.prepare(burst, motion), None, None, _known(batch.truth), seen)
     tau = random_tau(len(burst.frames), network.scale, batch.generator)
     return without_reference(network, burst, motion, tau)
+
+
+def registered(network: Network, batch: Batch, kind: MotionKind) -> tuple[Burst, Motion]:
+    """The bursts of a batch and their motion; one that bends is no "translations"."""
+    if batch.bends and kind == "translations":
+        kind = "solver"
+    return find_motion(network, batch.burst, kind, batch.flow_px)
 
 
 def without_reference(network: Network, burst: Burst, motion: Motion, tau: Tensor) -> Ready:
