@@ -79,5 +79,7 @@ def test_frames_far_apart_are_not_cut_off_by_their_ends(monkeypatch: pytest.Monk
         return float((fit.flow_px - far.flow_px)[:, 1:].square().mean().sqrt())
 
     assert error_px() < 0.004
-    monkeypatch.setattr("pushframe.solver.search.UNNOTICED_PX", 9.0)  # twin: the whole window
+    monkeypatch.setattr(
+        "pushframe.solver.moving_window.UNNOTICED_PX", 9.0
+    )  # twin: the whole window
     assert error_px() > 0.008

@@ -24,7 +24,8 @@ from pushframe.simulate import PRESETS, simulate
 from pushframe.solver import Solution, solve
 from pushframe.solver.image import reconstruct
 from pushframe.solver.motion import fit_motion
-from pushframe.solver.search import Search, _moving_window
+from pushframe.solver.moving_window import moving_window
+from pushframe.solver.search import Search
 from pushframe.solver.variance import stationary_variance
 
 
@@ -67,9 +68,9 @@ def test_the_slope_is_the_derivative_of_the_likelihood(
     search = Search(one.burst, one.flow_px + 0.03, all_kept(one.burst), 2)
     for _ in range(3):
         search.look()
-    knots, window = search.knots, _moving_window(one.burst.shape, search.flow_px, search.margin_px)
+    knots, window = search.knots, moving_window(one.burst.shape, search.flow_px, search.margin_px)
     # the likelihood is that of the windowed frames: here the window stands still
-    monkeypatch.setattr("pushframe.solver.search._moving_window", lambda *_: window)
+    monkeypatch.setattr("pushframe.solver.search.moving_window", lambda *_: window)
 
     def energy(flow_px: torch.Tensor) -> float:
         search.flow_px, search.knots = flow_px, knots

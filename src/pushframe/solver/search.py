@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ..burst import Burst
-from ..filters import tukey
-from ..forward import per_axis
 from ..gaussian import folded_basis, weighted_mean
 from ..noise import frame_noise_var
 from ..prior import fit_spectrum, power_law, spectrum_at
@@ -24,10 +21,9 @@ from ..spectral import (
 )
 from .belief import Belief, on_diagonal
 from .mismatch import freedom, model_mismatch
+from .moving_window import moving_window, unseen_margin
 from .outliers import disagreeing_pixels
 
-TAPER = 1 / 8  # share of the frame's width over which the window falls to zero, at each side
-UNNOTICED_PX = 1.0  # by which a frame may miss the end of the window
 LARGEST_STEP_PX = 0.25
 GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
 LEAST_GAIN_STD = 3e-4
@@ -76,7 +72,7 @@ class Search:
         self.gain_std = torch.full_like(self.mismatch, GAIN_STD)
         self.jitter_px = torch.zeros_like(self.mismatch)
         self.image: Tensor = None  # type: ignore[assignment]  # until the first look
-        self.margin_px = _unseen_margin(burst.shape, flow_px * self.kept[..., None])
+        self.margin_px = unseen_margin(burst.shape, flow_px * self.kept[..., None])
         self._spectra_seen: Tensor | None = None  # until they are asked for
         self.placed_px: Tensor | None = None  # the shifts that `see` and `window` are for
         weight = burst.valid / self.noise_var
@@ -98,7 +94,7 @@ class Search:
         """What follows from the shifts alone."""
         self.placed_px = self.flow_px
         self.see = transfer(self.flow_px, self.burst.shape, self.scale)
-        tall, wide = _moving_window(self.burst.shape, self.flow_px, self.margin_px)
+        tall, wide = moving_window(self.burst.shape, self.flow_px, self.margin_px)
         self.window = tall[..., :, None] * wide[..., None, :]
         self.window_waves = (
             torch.fft.fft(tall, norm="ortho")[..., :, None],
@@ -322,35 +318,6 @@ class Search:
         frequencies = self.count.sum() * self.burst.shape[0]
         noise = torch.where(self.kept, self.precision, 1).log().sum(1)
         return self.energy() - frequencies * noise
-
-
-def _unseen_margin(shape: tuple[int, int], flow_px: Tensor) -> Tensor:
-    """What frames so far apart do not all show of the reference at its ends, (2, B, 1, 1) px.
-
-    At most as wide as the window's slope.
-    """
-    apart_px = (flow_px.abs().amax(1) - UNNOTICED_PX).clamp(min=0).unbind(-1)
-    margin_px = [px.clamp(max=TAPER * size) for px, size in zip(apart_px, shape, strict=True)]
-    return torch.stack(margin_px)[..., None, None]
-
-
-def _moving_window(
-    shape: tuple[int, int], flow_px: Tensor, margin_px: Tensor
-) -> Sequence[Tensor] | Tensor:
-    """A Tukey window of unit power that moves with the scene, zero in its margin.
-
-    Its factors along rows and columns, (B, N, H) and (B, N, W).
-
-    A window fixed to the frames would make a shifted scene differ by more than its shift, and one
-    that reached beyond a frame would cut it off.
-    """
-
-    def window(size: int, shift_px: Tensor, margin_px: Tensor) -> Tensor:
-        place = torch.arange(size, device=shift_px.device) + shift_px[..., None] + 0.5
-        axis = tukey((place - margin_px) / (1 - 2 * margin_px / size) - 0.5, size, TAPER)
-        return axis / axis.square().mean(-1, True).sqrt().clamp(min=1e-6)
-
-    return per_axis(window, shape, flow_px.movedim(-1, 0), margin_px)
 
 
 def _spectra(frames: Tensor) -> Tensor:

@@ -1,0 +1,43 @@
+"""The window through which frames are compared: it moves with the scene."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..filters import tukey
+from ..forward import per_axis
+
+TAPER = 1 / 8  # share of the frame's width over which the window falls to zero, at each side
+UNNOTICED_PX = 1.0  # by which a frame may miss the end of the window
+
+
+def unseen_margin(shape: tuple[int, int], flow_px: Tensor) -> Tensor:
+    """What frames so far apart do not all show of the reference at its ends, (2, B, 1, 1) px.
+
+    At most as wide as the window's slope.
+    """
+    apart_px = (flow_px.abs().amax(1) - UNNOTICED_PX).clamp(min=0).unbind(-1)
+    margin_px = [px.clamp(max=TAPER * size) for px, size in zip(apart_px, shape, strict=True)]
+    return torch.stack(margin_px)[..., None, None]
+
+
+def moving_window(
+    shape: tuple[int, int], flow_px: Tensor, margin_px: Tensor
+) -> Sequence[Tensor] | Tensor:
+    """A Tukey window of unit power that moves with the scene, zero in its margin.
+
+    Its factors along rows and columns, (B, N, H) and (B, N, W).
+
+    A window fixed to the frames would make a shifted scene differ by more than its shift, and one
+    that reached beyond a frame would cut it off.
+    """
+
+    def window(size: int, shift_px: Tensor, margin_px: Tensor) -> Tensor:
+        place = torch.arange(size, device=shift_px.device) + shift_px[..., None] + 0.5
+        axis = tukey((place - margin_px) / (1 - 2 * margin_px / size) - 0.5, size, TAPER)
+        return axis / axis.square().mean(-1, True).sqrt().clamp(min=1e-6)
+
+    return per_axis(window, shape, flow_px.movedim(-1, 0), margin_px)
