@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import pytest
@@ -13,11 +14,12 @@ import pushframe.local_prior as module
 from pushframe.burst import Simulated
 from pushframe.gaussian import GaussianProblem
 from pushframe.local_prior import LocalPrior
+from pushframe.noise import frame_noise_var
 from pushframe.prior import power_law
 from pushframe.simulate import PRESETS, simulate
 from pushframe.solver.detail import POWER_RANGE, local_prior
 from pushframe.solver.image import detailed, reconstruct
-from pushframe.solver.spectrum import spectrum_of_burst
+from pushframe.solver.spectrum import first_knots, spectrum_of_burst
 from pushframe.solver.variance import detailed_variance, local_variance, stationary_variance
 
 CANVASES = [(8, 8), (6, 10), (7, 9)]
@@ -218,3 +220,18 @@ def test_noise_alone_is_not_taken_for_detail() -> None:
     power = problem.crop(local_prior(problem, image).power())[:, 8:-8, 8:-8]
     assert float(power.mean()) == pytest.approx(1, abs=0.1)
     assert float((power <= POWER_RANGE[0]).float().mean()) < 0.01
+
+
+def test_levels_of_detail_are_those_of_each_burst(paper_batch: Simulated) -> None:
+    """All bursts and levels at once are the same as one by one."""
+    burst = paper_batch.burst
+    noise_var = frame_noise_var(burst)
+    knots = first_knots(burst.frames, burst.valid, noise_var)
+    problem = GaussianProblem(paper_batch.flow_px, burst.valid / noise_var, knots, 2)
+    power = torch.tensor([0.2, 1.0, 30.0])
+    together = local_variance(problem, power)
+    for entry, level in itertools.product(range(len(knots)), range(len(power))):
+        one = problem.part(torch.tensor([entry]))
+        alone = local_variance(one, power[level : level + 1])[0, 0]
+        torch.testing.assert_close(together[entry, level], alone, rtol=1e-4, atol=0)
+    assert float((together[0] / together[1]).log().abs().max()) > 0.02  # they do differ

@@ -13,7 +13,7 @@ from pushframe.geometry import flow_field
 from pushframe.model import Motion, estimate_motion
 from pushframe.model.on_solver import evidence
 from pushframe.simulate import PRESETS, simulate, with_options
-from pushframe.solver import locate, locate_translations
+from pushframe.solver import locate, locate_translations, solve
 from pushframe.solver.bend import smooth_basis
 from pushframe.solver.image import reconstruct
 from pushframe.solver.search import Search
@@ -47,6 +47,16 @@ def test_each_burst_has_its_own_covariance(several: Burst) -> None:
         assert not alone[:3].any()  # the reference is where it is
         torch.testing.assert_close(alone, alone.mT, rtol=1e-3, atol=1e-9)
         assert float(torch.linalg.eigvalsh(alone.double()).min()) > -1e-8
+
+
+def test_bars_of_masked_bursts_do_not_depend_on_their_batch(several: Burst) -> None:
+    holed = several.part(torch.tensor([1]))
+    other = dataclasses.replace(holed, frames=holed.frames.flip(-1), valid=holed.valid.flip(-1))
+    together, alone = (
+        solve(stack([other, holed]), 2).posterior.var[1],
+        solve(holed, 2).posterior.var,
+    )
+    assert float((together / alone[0]).log().abs().max()) < 0.05
 
 
 def test_translations_come_with_their_covariance(several: Burst) -> None:
