@@ -142,14 +142,14 @@ class Joint:
         common = common_motion(self.problem, image, self.answers, self.basis, self._free(), prior)
         return NormalEquations(self.problem, self.tangent, prior, common)
 
-    def step(self) -> Tensor:
+    def step(self, iterations: int = ITERATIONS) -> Tensor:
         """One Gauss-Newton step; returns the largest change, px or share of a gain, (B,)."""
         normal = self.normal()
         uphill = self.problem.model.adjoint(self.problem.precision * self.residual)
         uphill = uphill - self.problem.filter(self.image, self.problem.stiffness)
         slope = torch.where(self._free(), self._slope() - self._pull(), 0)
         right = normal.pack(uphill, slope)
-        found = conjugate_gradients(normal, right, 1e-2, max_steps=ITERATIONS)
+        found = conjugate_gradients(normal, right, 1e-2, max_steps=iterations)
         image, change = normal.unpack(found)
         theta = change[..., :-1].unflatten(2, (2, -1))
         largest = flow_of(theta, self.basis).abs().flatten(2).amax(2)

@@ -12,11 +12,12 @@ from torch import Tensor
 from ..burst import Burst
 from .belief import Belief, Evidence, first_jitter
 from .bend import lucas_kanade_bent
-from .joint import Joint
+from .joint import ITERATIONS, Joint
 
-STEPS = 8
+STEPS = 10
 FEW_STEPS = 3  # from where motion is believed to be
 CONVERGED = 0.005  # px, or share of a gain
+LATE_ITERATIONS = 48  # of the steps that only hard bursts come to
 SETTLED = 2  # steps after which residuals tell of the frames, not of the motion
 LOOKS = 3  # in which the spectrum of the image and the outliers become known
 
@@ -81,7 +82,7 @@ def _converge(joint: Joint) -> None:
             left.learn_prior()
         if count >= settled:
             left.judge()
-        changed = left.step()
+        changed = left.step(ITERATIONS if count <= settled + 1 else LATE_ITERATIONS)
         left.jitter_px = left.jitter_px / 2
         if left is not joint:
             joint.put_back(place, left)
