@@ -12,7 +12,6 @@ from conftest import sources
 from pushframe import Burst
 from pushframe.burst import Posterior, Simulated, stack
 from pushframe.geometry import flow_field
-from pushframe.linear import conjugate_gradients_pair
 from pushframe.registration import masked_match, phase_correlation, register
 from pushframe.simulate import PRESETS, Simulation, simulate
 from pushframe.solver import locate, solve
@@ -203,25 +202,6 @@ def test_the_spectrum_in_space_is_that_of_fourier_space() -> None:
     assert (knots - fit.knots)[:, middle].abs().mean() < 0.3
 
 
-def test_conjugate_gradients_of_a_pair_against_a_dense_solve() -> None:
-    generator = torch.Generator().manual_seed(0)
-    root = torch.randn(2, 18, 18, generator=generator, dtype=torch.float64)
-    matrix = root @ root.mT + torch.eye(18, dtype=torch.float64)
-    right = torch.randn(2, 18, generator=generator, dtype=torch.float64)
-
-    def split(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return x[:, :12].unflatten(1, (3, 4)), x[:, 12:].unflatten(1, (3, 2))
-
-    def apply(image: torch.Tensor, unknown: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        both = torch.cat([image.flatten(1), unknown.flatten(1)], 1)
-        return split((matrix @ both[..., None])[..., 0])
-
-    found = conjugate_gradients_pair(apply, split(right), lambda a, b: (a, b), 1e-10)
-    expected = split(torch.linalg.solve(matrix, right))
-    for part, known in zip(found, expected, strict=True):
-        torch.testing.assert_close(part, known, atol=1e-7, rtol=0)
-
-
 # masks
 
 
@@ -258,7 +238,7 @@ def test_bars_know_where_masks_took_a_whole_sub_grid() -> None:
     basis = smooth_basis(masked.shape, masked.frames)[:1]
     fit = fit_in_space(masked, kept, whole.flow_px, 2, basis, moving=False)
     made_by = reconstruct(masked, fit.good, fit.flow_px, fit.gain, fit.knots, 2)
-    blind = Posterior(made_by.mean, bent_variance(made_by, fit.misplaced, torch.ones(1)))
+    blind = Posterior(made_by.mean, bent_variance(made_by, fit.doubt()[0], torch.ones(1)))
     assert mean_z2(blind, whole.truth) > 5  # twin: by the number of samples alone
 
 

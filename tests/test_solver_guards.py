@@ -53,13 +53,12 @@ def test_bends_that_lead_astray_return_to_their_start(monkeypatch: pytest.Monkey
     basis = smooth_basis((20, 20), start_px)
     begun = flow_of(lucas_kanade_bent(batch.burst, start_px, basis), basis)
 
-    def astray(joint: Joint) -> float:
+    def astray(joint: Joint, _: int) -> torch.Tensor:
         joint.theta = joint.theta + 0.1 * torch.tensor([1.0, -1.0])[:, None]
         joint.theta[:, 0] = 0
-        return 1.0
+        return torch.ones(1)
 
     monkeypatch.setattr(Joint, "step", astray)
-    monkeypatch.setattr("pushframe.solver.joint.DRAWS", 1)
     monkeypatch.setattr("pushframe.solver.space.STEPS", 3)
     found = ends(batch.burst, start_px, kept, basis)
     still = start_px[..., None, None].expand_as(found)
@@ -78,7 +77,6 @@ def test_five_frames_that_bends_had_made_worse(
     burst, kept, start_px = without_foreign(burst)
     fit = fit_motion(burst, start_px, kept, 2)
     basis = smooth_basis(burst.shape, start_px)
-    monkeypatch.setattr("pushframe.solver.joint.DRAWS", 1)
     before = []
 
     def watched(joint: Joint, *others: torch.Tensor) -> None:

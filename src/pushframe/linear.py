@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -75,46 +74,6 @@ def conjugate_gradients(
         previous, energy = energy, system.dot(residual, preconditioned)
         direction = torch.addcmul(preconditioned, energy / previous.clamp(min=1e-38), direction)
     return done.index_copy(0, place, x)
-
-
-def conjugate_gradients_pair(
-    apply: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
-    right: tuple[Tensor, Tensor],
-    precondition: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
-    tolerance: float,
-    max_steps: int = 100,
-) -> tuple[Tensor, Tensor]:
-    """The same for unknowns in two parts, (B, h, w) and (B, N, P), that depend on each other."""
-    x = [torch.zeros_like(part) for part in right]
-    residual = list(right)
-    direction = preconditioned = precondition(*residual)
-    energy = _dots(residual, preconditioned)
-    goal = tolerance**2 * energy
-    for _ in range(max_steps):
-        active = energy > goal
-        if not bool(active.any()):
-            break
-        image = apply(*direction)
-        curvature = _dots(direction, image)
-        step = torch.where(active & (curvature > 0), energy / curvature.clamp(min=1e-38), 0)
-        x = [a + step * b for a, b in zip(x, direction, strict=True)]
-        residual = [a - step * b for a, b in zip(residual, image, strict=True)]
-        preconditioned = precondition(*residual)
-        previous, energy = energy, torch.where(active, _dots(residual, preconditioned), energy)
-        ratio = energy / previous.clamp(min=1e-38)
-        direction = (
-            preconditioned[0] + ratio * direction[0],
-            preconditioned[1] + ratio * direction[1],
-        )
-    return x[0], x[1]
-
-
-def _dots(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
-    return sum(_dot(u, v) for u, v in zip(a, b, strict=True))  # type: ignore[return-value]
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum((-1, -2), keepdim=True)
 
 
 def sum_of_products(a: Tensor, b: Tensor, dim: int) -> Tensor:

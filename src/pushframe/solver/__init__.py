@@ -2,8 +2,8 @@
 
 1. `motion`: shifts, gains, spectrum and model mismatch by marginal likelihood, image integrated
    out; frames and pixels that disagree are found on the way (`outliers`).
-2. `joint`: the same in space, together with the image, where motion bends (`bend`) or pixels are
-   masked.
+2. `joint`: the same in space, together with the image (`normal`), where motion bends (`bend`) or
+   pixels are masked.
 3. `image`: the image of least energy for all that, by preconditioned conjugate gradients.
 4. `variance`: what noise, prior and motion leave unknown of each pixel.
 """

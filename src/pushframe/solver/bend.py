@@ -71,10 +71,15 @@ def bending(made: Reconstruction) -> Tensor:
 
 def slopes_of(problem: GaussianProblem, image: Tensor) -> list[Tensor]:
     """How each frame changes with its flow along y and x, a low-res px, each (B, N, H, W)."""
+    return [problem.model.forward(slope) for slope in image_slopes(problem, image)]
+
+
+def image_slopes(problem: GaussianProblem, image: Tensor) -> list[Tensor]:
+    """The image's own slopes along y and x, a low-res px, each (B, h, w)."""
     rows = torch.fft.fftfreq(problem.canvas[0], device=image.device)[:, None]
     columns = torch.fft.rfftfreq(problem.canvas[1], device=image.device)
     return [
-        problem.model.forward(problem.filter(image, 2j * math.pi * problem.scale * frequency))
+        problem.filter(image, 2j * math.pi * problem.scale * frequency)
         for frequency in (rows, columns)
     ]
 

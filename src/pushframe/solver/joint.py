@@ -7,6 +7,7 @@ solved for together: Gauss-Newton steps whose normal equations conjugate gradien
 
 from __future__ import annotations
 
+import copy
 import math
 
 import torch
@@ -23,21 +24,26 @@ from ..gaussian import (
     spread_nodes,
     weighted_mean,
 )
-from ..linear import conjugate_gradients_pair
+from ..linear import conjugate_gradients
 from ..noise import frame_noise_var
 from ..prior import radial_basis, spectrum_at
 from ..spectral import AliasBlocks, axis_frequencies, half_weight, image_frequencies, transfer
 from .belief import Belief, Evidence, evidence_of, on_diagonal
-from .bend import COEFFICIENT_PX, flow_of, slopes_of
+from .bend import COEFFICIENT_PX, flow_of, image_slopes, slopes_of
+from .normal import NormalEquations, common_motion
 from .outliers import cut_pixels, disagreeing_pixels
 from .search import GAIN_STD, LARGEST_STEP_PX, LEAST_GAIN_STD, MAX_SURPRISE
 from .spectrum import first_knots, spectrum_of
 from .variance import noise_variance
 
 LEAST_COEFFICIENT_PX = 0.01
-FINE = 1e-4  # tolerance to which images are solved that are to be compared
+LOOSE, FINE = 2e-3, 1e-4  # tolerances of images to work with, and of those compared closely
+LOOSENESS = 10.0  # energies of the former may exceed the least so many times as the residual says
+ITERATIONS = 16  # of a step: its unknowns are then known to a few per cent, which is enough
 DRAWS = 6
 RATIO_SMOOTHING_PX = 1.5
+# what is found of each burst
+STATE = ("theta", "gain", "image", "knots", "kept", "good", "coefficient_px", "gain_std")
 
 
 class Joint:
@@ -58,7 +64,7 @@ class Joint:
         self.theta, self.moving, self.belief = theta, moving, belief
         self.gain = torch.ones_like(theta[..., 0, 0])
         if belief is not None:
-            self.gain, self.trust = 1 + belief.mean[..., -1], belief.precision()
+            self.gain = 1 + belief.mean[..., -1]
         self.noise_var = frame_noise_var(burst)
         self.jitter_px = torch.zeros_like(self.gain[:, 0])
         self.knots = first_knots(burst.frames, self.good, self.noise_var)
@@ -67,7 +73,21 @@ class Joint:
         canvas = canvas_shape(burst.shape, scale, scale * CANVAS_PAD_PX)
         self.image = theta.new_zeros(len(theta), *canvas)
 
-    def look(self, tolerance: float = 2e-3) -> None:
+    def part(self, index: Tensor) -> Joint:
+        """That of some bursts of the batch, to be looked at anew."""
+        other = copy.copy(self)
+        other.burst = self.burst.part(index)
+        other.belief = None if self.belief is None else self.belief.part(index)
+        for name in (*STATE, "noise_var", "jitter_px"):
+            setattr(other, name, getattr(self, name)[index])
+        return other
+
+    def put_back(self, index: Tensor, part: Joint) -> None:
+        """What was found for some bursts of the batch."""
+        for name in STATE:
+            setattr(self, name, getattr(self, name).index_copy(0, index, getattr(part, name)))
+
+    def look(self, tolerance: float = LOOSE) -> None:
         """The image and how each frame answers to its coefficients and gain."""
         gain = self.gain[..., None, None]
         self.flow_px = flow_of(self.theta, self.basis)
@@ -78,8 +98,10 @@ class Joint:
         self.image = self.problem.solve(frames - self.level, self.image, tolerance)
         predicted = self.problem.model.forward(self.image)
         self.residual = frames - self.level - predicted
-        bends = torch.stack(slopes_of(self.problem, self.image), 2)[:, :, :, None] * self.basis
-        whole = (predicted + self.level)[:, :, None]
+        down, right = slopes_of(self.problem, self.image)
+        self.answers = (down, right, predicted + self.level)  # to its motion and gain
+        bends = torch.stack([down, right], 2)[:, :, :, None] * self.basis
+        whole = self.answers[2][:, :, None]
         self.tangent = torch.cat([bends.flatten(2, 3), whole], 2)  # (B, N, P, H, W)
         self.tangent[:, 0] = 0  # the reference defines grid and scale
         if not self.moving:
@@ -95,7 +117,7 @@ class Joint:
     def _prior_precision(self) -> Tensor:
         """Of what is believed of each frame's unknowns, (B, N, P, P)."""
         if self.belief is not None:
-            return self.trust
+            return self.belief.precision()
         doubt = self.coefficient_px**-2
         doubt = torch.cat([doubt, doubt, self.gain_std[:, None] ** -2], 1)
         doubt[:, [0, len(self.basis)]] = 1e-4
@@ -113,49 +135,29 @@ class Joint:
         """The unknowns (B, N, P): coefficients along y and x, and the gain less one."""
         return torch.cat([self.theta.flatten(2), (self.gain - 1)[..., None]], 2)
 
-    def solve(self, right: tuple[Tensor, Tensor], tolerance: float) -> tuple[Tensor, Tensor]:
-        """The joint normal equations for image and unknowns, (B, h, w) and (B, N, P)."""
-        problem, tangent, prior = self.problem, self.tangent, self._prior_precision()
-        weight, model = problem.precision, problem.model
-        columns = tangent.flatten(3)
-        own = ((columns * weight.flatten(2)[:, :, None]) @ columns.mT).double()
-        damping = torch.diag_embed(1e-5 * own.diagonal(dim1=-2, dim2=-1))
-        root = torch.linalg.cholesky(own + damping + prior)
+    def normal(self) -> NormalEquations:
+        """The joint normal equations for image and unknowns, at the image last looked at."""
+        prior, level = self._prior_precision(), self.level[:, 0]
+        image = (*image_slopes(self.problem, self.image), self.image + level)
+        common = common_motion(self.problem, image, self.answers, self.basis, self._free(), prior)
+        return NormalEquations(self.problem, self.tangent, prior, common)
 
-        def apply(image: Tensor, unknown: Tensor) -> tuple[Tensor, Tensor]:
-            moved = model.forward(image) + torch.einsum("bnphw,bnp->bnhw", tangent, unknown)
-            weighted = weight * moved
-            return (
-                model.adjoint(weighted) + problem.filter(image, 1 / problem.prior),
-                torch.einsum("bnphw,bnhw->bnp", tangent, weighted)
-                + (prior @ unknown[..., None])[..., 0],
-            )
-
-        def precondition(image: Tensor, unknown: Tensor) -> tuple[Tensor, Tensor]:
-            solved = torch.cholesky_solve(unknown.double()[..., None], root)[..., 0]
-            return problem.precondition(image), solved.to(unknown)
-
-        return conjugate_gradients_pair(apply, right, precondition, tolerance)
-
-    def step(self) -> float:
-        """One Gauss-Newton step; returns the largest change of a flow, px."""
-        weighted = self.problem.precision * self.residual
-        right = (
-            self.problem.model.adjoint(weighted)
-            - self.problem.filter(self.image, 1 / self.problem.prior),
-            self._slope() - self._pull(),
-        )
-        right[1][:, 0] = 0
-        if not self.moving:
-            right[1][..., :-1] = 0
-        image, change = self.solve(right, 1e-2)
+    def step(self, iterations: int = ITERATIONS) -> Tensor:
+        """One Gauss-Newton step; returns the largest change, px or share of a gain, (B,)."""
+        normal = self.normal()
+        uphill = self.problem.model.adjoint(self.problem.precision * self.residual)
+        uphill = uphill - self.problem.filter(self.image, self.problem.stiffness)
+        slope = torch.where(self._free(), self._slope() - self._pull(), 0)
+        right = normal.pack(uphill, slope)
+        found = conjugate_gradients(normal, right, 1e-2, max_steps=iterations)
+        image, change = normal.unpack(found)
         theta = change[..., :-1].unflatten(2, (2, -1))
         largest = flow_of(theta, self.basis).abs().flatten(2).amax(2)
         share = LARGEST_STEP_PX / largest.clamp(min=LARGEST_STEP_PX)
         self.theta = self.theta + theta * share[..., None, None]
         self.gain = self.gain * (1 + change[..., -1].clamp(-GAIN_STD, GAIN_STD))
         self.image = self.image + image
-        return float(largest.max())
+        return largest.maximum(change[..., -1].abs()).amax(1)
 
     def _slope(self) -> Tensor:
         """Derivative of the log likelihood in coefficients and gain, (B, N, P)."""
@@ -240,17 +242,33 @@ class Joint:
         return misfit + smooth + math.prod(self.burst.shape) * freedom + held
 
     def keep_the_best(self, *others: Tensor) -> None:
-        """Return to other coefficients, (B, N, 2, K) each, where they are more likely."""
-        best, least = self.theta, torch.full_like(self.gain[:, 0], torch.inf)
-        for theta in (self.theta, *others):
-            self.theta = theta
-            self.look(FINE)
-            energy = self.energy()
-            better = energy < least
-            best = torch.where(better[:, None, None, None], theta, best)
-            least = torch.where(better, energy, least)
-        self.theta = best
+        """Return to other coefficients, (B, N, 2, K) each, where they are more likely.
+
+        Most are far from being so, and an image solved loosely shows it.
+        """
+        thetas, image = torch.stack([self.theta, *others]), self.image
+        energy, slack = self._energies(thetas, LOOSE)
+        best, rivals = energy.argmin(0), (energy - slack < energy.amin(0)).sum(0) > 1
+        near = rivals.nonzero()[:, 0]
+        if len(near):
+            closely, _ = self.part(near)._energies(thetas[:, near], FINE)
+            best = best.index_copy(0, near, closely.argmin(0))
+        self.theta = thetas[best, torch.arange(len(best), device=best.device)]
+        self.image = image
         self.look()
+
+    def _energies(self, thetas: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
+        """Those of coefficients (C, B, N, 2, K), and what the tolerance may add, (C, B) each."""
+        image, energies, slacks = self.image, [], []
+        for theta in thetas:
+            self.theta, self.image = theta, image
+            self.look(tolerance)
+            energies.append(self.energy())
+            data = self.residual + self.problem.model.forward(self.image)
+            right = self.problem.model.adjoint(self.problem.precision * data)
+            power = (right * self.problem.precondition(right)).sum((1, 2))
+            slacks.append(LOOSENESS * tolerance**2 * power)
+        return torch.stack(energies), torch.stack(slacks)
 
     def learn_prior(self) -> None:
         """The spectrum of the image, and how large coefficients are in this burst."""
@@ -271,7 +289,7 @@ class Joint:
         the normal equations. Less its answer to the frames' displacement, the image of a draw is
         one for known motion; a few of those tell a smooth ratio on each sub-grid.
         """
-        problem = self.problem
+        problem, normal = self.problem, self.normal()
         root = torch.linalg.cholesky(self._prior_precision())
         generator = torch.Generator(self.knots.device).manual_seed(0)
         stated = noise_variance(problem)
@@ -282,15 +300,12 @@ class Joint:
                 torch.randn(shape[1:], generator=generator, device=stated.device).expand(shape)
                 for shape in (self.residual.shape, self.image.shape, self.tangent.shape[:3])
             )
-            weighted = problem.precision.sqrt() * noise
-            pulls = torch.einsum("bnphw,bnhw->bnp", self.tangent, weighted)
-            right = (
-                problem.model.adjoint(weighted) + problem.filter(scene, problem.prior.rsqrt()),
-                pulls + (root @ other[..., None])[..., 0],
-            )
-            right[1][:, 0] = 0
-            image, error = self.solve(right, 5e-2)
-            misplaced.append(torch.einsum("bnphw,bnp->bnhw", self.tangent, error))
+            told = normal.seen(problem.precision.sqrt() * noise)
+            known = problem.filter(scene, problem.prior.rsqrt())
+            believed = torch.where(self._free(), (root @ other[..., None])[..., 0], 0)
+            right = told + normal.pack(known, believed)
+            image, error = normal.unpack(conjugate_gradients(normal, right, 5e-2, max_steps=100))
+            misplaced.append(normal.moved(error))
             alone = problem.crop(image + problem.solve(misplaced[-1], None, 5e-2))
             ratio += alone**2 / (DRAWS * stated)
         grids = F.pixel_unshuffle(ratio[:, None], self.scale)

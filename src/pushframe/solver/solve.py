@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -101,31 +102,38 @@ class _Task:
 class _Piece:
     """Bursts of a batch that were registered in one way, and their images.
 
-    index: their places in the batch. covariance: (B, 3N, 3N) of each frame's (dy, dx, gain).
-    doubt: what `bent_variance` takes, of bursts fitted in space. finer: how much finer the image's
-    grid is than the one asked for.
+    index: their places in the batch. make: the image, where it is asked for. covariance:
+    (B, 3N, 3N) of each frame's (dy, dx, gain). doubt: of bursts fitted in space, makes what
+    `bent_variance` takes. finer: how much finer the image's grid is than the one asked for.
     """
 
     index: Tensor
-    made: Reconstruction
+    flow_px: Tensor
+    make: Callable[[], Reconstruction]
     gain: Tensor
     kept: Tensor
     good: Tensor
     covariance: Tensor
-    doubt: tuple[Tensor, ...] = ()
+    doubt: Callable[[], tuple[Tensor, Tensor]] | None = None
     finer: int = 1
+
+    @property
+    def made(self) -> Reconstruction:
+        """The image."""
+        return self.make()
 
     def part(self, chosen: Tensor) -> _Piece:
         """The same for some of its bursts, (B,) bool."""
-        index = chosen.nonzero()[:, 0]
+        index, doubt = chosen.nonzero()[:, 0], self.doubt
         return _Piece(
             self.index[index],
-            self.made.part(index),
+            self.flow_px[index],
+            cache(lambda: self.made.part(index)),
             self.gain[index],
             self.kept[index],
             self.good[index],
             self.covariance[index],
-            tuple(part[index] for part in self.doubt),
+            None if doubt is None else lambda: (doubt()[0][index], doubt()[1][index]),
             self.finer,
         )
 
@@ -138,21 +146,20 @@ class _Piece:
         chosen = torch.zeros_like(self.index, dtype=torch.bool)
         chosen[index] = True
         step = made.problem.scale // self.made.problem.scale
-        old = self.part(chosen)
-        # draws of frames stay as they are, what is scarce in the image is so on each of its grids
-        draws, scarcer = old.doubt[:1], old.doubt[1:]
-        scarcer = tuple(s.repeat_interleave(step, 1).repeat_interleave(step, 2) for s in scarcer)
-        new = dataclasses.replace(old, made=made, doubt=(*draws, *scarcer), finer=step)
+        new = dataclasses.replace(self.part(chosen), make=lambda: made, finer=step)
         return [new] if bool(chosen.all()) else [self.part(~chosen), new]
 
     def posterior(self) -> Posterior:
         """The image and its variance, NaN where nothing is known."""
         made = detailed(self.made, self.good)
-        if self.doubt:
-            var = bent_variance(made, *self.doubt)
-        else:
-            var = posterior_variance(made, self.covariance)
         step, problem = self.finer, made.problem
+        if self.doubt is None:
+            var = posterior_variance(made, self.covariance)
+        else:
+            misplaced, scarcer = self.doubt()
+            # what is scarce in the image is so on each of the grids of a finer one
+            scarcer = scarcer.repeat_interleave(step, 1).repeat_interleave(step, 2)
+            var = bent_variance(made, misplaced, scarcer)
         unknown = far_from_samples(self.good, problem.flow_px, problem.scale // step)
         return Posterior(made.mean[:, ::step, ::step], var[:, ::step, ::step]).without(unknown)
 
@@ -281,7 +288,7 @@ def _replaced(piece: _Piece, task: _Task, chosen: Tensor, basis: Tensor) -> list
     if not bool(chosen.any()):
         return [piece]
     old = piece.part(chosen)
-    again = dataclasses.replace(task.part(old.index), start_px=old.made.problem.flow_px)
+    again = dataclasses.replace(task.part(old.index), start_px=old.flow_px)
     fitted = _in_space(again, basis)
     return [fitted] if bool(chosen.all()) else [piece.part(~chosen), fitted]
 
@@ -303,7 +310,7 @@ def _in_fourier_space(task: _Task) -> _Piece:
     fit = fit_translations(burst, task.start_px, task.kept, scale, task.moving, task.believed(1))
     good = burst.valid & ~fit.outlier & fit.kept[..., None, None]
     made = reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, scale)
-    return _Piece(task.index, made, fit.gain, fit.kept, good, fit.covariance)
+    return _Piece(task.index, fit.flow_px, lambda: made, fit.gain, fit.kept, good, fit.covariance)
 
 
 def _in_space(task: _Task, basis: Tensor) -> _Piece:
@@ -311,9 +318,13 @@ def _in_space(task: _Task, basis: Tensor) -> _Piece:
     burst, scale = task.burst, task.scale
     held = task.believed(len(basis))
     fit = fit_in_space(burst, task.kept, task.start_px, scale, basis, task.moving, held)
-    made = reconstruct(burst, fit.good, fit.flow_px, fit.gain, fit.knots, scale)
-    doubt = (fit.misplaced, fit.scarcer)
-    return _Piece(task.index, made, fit.gain, fit.kept, fit.good, fit.covariance, doubt)
+
+    @cache
+    def make() -> Reconstruction:
+        return reconstruct(burst, fit.good, fit.flow_px, fit.gain, fit.knots, scale)
+
+    found = (fit.flow_px, make, fit.gain, fit.kept, fit.good, fit.covariance, fit.doubt)
+    return _Piece(task.index, *found)
 
 
 def _known(index: Tensor, burst: Burst, scale: int, flow_px: Tensor) -> _Piece:
@@ -323,7 +334,8 @@ def _known(index: Tensor, burst: Burst, scale: int, flow_px: Tensor) -> _Piece:
     made = reconstruct(burst, good, flow_px, gain, knots, scale)
     exact = gain.new_zeros(len(gain), 3 * burst.count, 3 * burst.count)
     certain = (burst.frames[:, None][:, :0], torch.ones_like(gain[:, :1, None]))
-    return _Piece(index, made, gain, good.any(-1).any(-1), good, exact, certain)
+    seen = good.any(-1).any(-1)
+    return _Piece(index, flow_px, lambda: made, gain, seen, good, exact, lambda: certain)
 
 
 def _merged(pieces: Sequence[_Piece], parts: Sequence[Tensor]) -> Tensor:
@@ -333,7 +345,7 @@ def _merged(pieces: Sequence[_Piece], parts: Sequence[Tensor]) -> Tensor:
 
 
 def _merged_flows(pieces: Sequence[_Piece]) -> Tensor:
-    flows = [piece.made.problem.flow_px for piece in pieces]
+    flows = [piece.flow_px for piece in pieces]
     if any(flow.ndim == 5 for flow in flows):
         height, width = pieces[0].good.shape[-2:]
         flows = [flow_field(flow, (height, width)) for flow in flows]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -10,11 +12,12 @@ from torch import Tensor
 from ..burst import Burst
 from .belief import Belief, Evidence, first_jitter
 from .bend import lucas_kanade_bent
-from .joint import Joint
+from .joint import ITERATIONS, Joint
 
-STEPS = 8
+STEPS = 10
 FEW_STEPS = 3  # from where motion is believed to be
-CONVERGED_PX = 0.01
+CONVERGED = 0.005  # px, or share of a gain
+LATE_ITERATIONS = 48  # of the steps that only hard bursts come to
 SETTLED = 2  # steps after which residuals tell of the frames, not of the motion
 LOOKS = 3  # in which the spectrum of the image and the outliers become known
 
@@ -24,10 +27,8 @@ class Bent(NamedTuple):
 
     flow_px: (B, N, 2[, H, W]); gain: (B, N); knots: (B, KNOTS).
     kept: (B, N) frames that belong; good: (B, N, H, W) pixels to use.
-    misplaced: (B, DRAWS, N, H, W) what the frames would show more if their motion and gain were
-    off as much as they may be, drawn from the posterior. scarcer: (B, s*H, s*W) the variance that
-    noise and prior leave, over what `noise_variance` says. covariance: (B, 3N, 3N) of each frame's
-    (dy, dx, gain), its mean displacement.
+    covariance: (B, 3N, 3N) of each frame's (dy, dx, gain), its mean displacement. doubt: as
+    `Joint.doubt`, worked out when it is asked for: only error bars need it.
     """
 
     flow_px: Tensor
@@ -35,9 +36,8 @@ class Bent(NamedTuple):
     knots: Tensor
     kept: Tensor
     good: Tensor
-    misplaced: Tensor
-    scarcer: Tensor
     covariance: Tensor
+    doubt: Callable[[], tuple[Tensor, Tensor]]
 
 
 def fit_in_space(
@@ -57,18 +57,9 @@ def fit_in_space(
     """
     theta = first_coefficients(burst, start_px, basis, belief)
     joint = Joint(burst, kept, theta, basis, scale, moving, belief)
-    jitter_px = first_jitter(start_px, belief)
-    settled = SETTLED if belief is None else 1
-    for count in range(STEPS if belief is None else FEW_STEPS):
-        joint.jitter_px = jitter_px / 2**count if moving else 0 * jitter_px
-        joint.look()
-        if count >= 1:
-            joint.learn_prior()
-        if count >= settled:
-            joint.judge()
-        if joint.step() < CONVERGED_PX and count > settled:
-            break
-    joint.jitter_px = 0 * jitter_px
+    joint.jitter_px = first_jitter(start_px, belief) * moving
+    _converge(joint)
+    joint.jitter_px = 0 * joint.jitter_px
     joint.look()
     joint.judge()
     joint.look()
@@ -76,8 +67,30 @@ def fit_in_space(
         still = torch.zeros_like(theta)
         still[..., 0] = start_px
         joint.keep_the_best(theta, still)
-    doubt = (*joint.doubt(), joint.covariance())
-    return Bent(joint.flow_px, joint.gain, joint.knots, joint.kept, joint.good, *doubt)
+    found = (joint.flow_px, joint.gain, joint.knots, joint.kept, joint.good)
+    return Bent(*found, joint.covariance(), cache(joint.doubt))
+
+
+def _converge(joint: Joint) -> None:
+    """Gauss-Newton steps, each burst's until they are small."""
+    known = joint.belief is not None
+    settled = 1 if known else SETTLED
+    left, place = joint, torch.arange(len(joint.theta), device=joint.theta.device)
+    for count in range(FEW_STEPS if known else STEPS):
+        left.look()
+        if count >= 1:
+            left.learn_prior()
+        if count >= settled:
+            left.judge()
+        changed = left.step(ITERATIONS if count <= settled + 1 else LATE_ITERATIONS)
+        left.jitter_px = left.jitter_px / 2
+        if left is not joint:
+            joint.put_back(place, left)
+        if count > settled:
+            index = (changed >= CONVERGED).nonzero()[:, 0]
+            if not len(index):
+                break
+            left, place = left.part(index), place[index]
 
 
 def first_coefficients(
