@@ -15,7 +15,7 @@ from torch import Tensor
 from .bend import LEAST_BEND_PX
 
 NOTHING = 1e6  # the variance of what nothing tells about
-FIRST_JITTER_PX = 0.05  # what a start may be off; halved at each step
+FIRST_JITTER_PX = 0.05  # what translations may be off at the start; halved at each step
 SURE_PX = 0.1  # motion believed to within this is begun from
 
 
@@ -118,7 +118,7 @@ def on_diagonal(blocks: Tensor) -> Tensor:
     return (blocks[:, :, :, None] * alone[:, None, :, None]).flatten(3).flatten(1, 2)
 
 
-def first_jitter(start_px: Tensor, belief: Belief | None) -> Tensor:
+def first_jitter(start_px: Tensor, belief: Belief | None, usual_px: float) -> Tensor:
     """What the start of each burst may be off, px rms, (B,)."""
-    usual = torch.full_like(start_px[:, 0, 0], FIRST_JITTER_PX)
+    usual = torch.full_like(start_px[:, 0, 0], usual_px)
     return usual if belief is None else belief.error_px().amax(1).minimum(usual)

@@ -313,25 +313,27 @@ class Joint:
         return torch.stack(misplaced, 1), smooth[:, 0]
 
     def judge(self) -> None:
-        """Leave out what disagrees with the other frames, and pixels that only luck kept."""
+        """Leave out pixels that disagree with the other frames, and those that only luck kept."""
         gain = self.gain[..., None, None]
         frames, noise_std = self.burst.frames / gain, self.noise_var.sqrt() / gain
         seen = self.burst.valid & self.kept[..., None, None]
-        # where a pixel was left out before, the precision of the frame's others
-        usual = self.problem.typical_precision()[..., None, None]
-        precision = torch.where(self.good, self.problem.precision, usual)
-        z = self.residual * precision.sqrt()
-        outlier = disagreeing_pixels(z, seen)
+        outlier = disagreeing_pixels(self._surprises(), seen)
         cut = cut_pixels(frames, self.burst.valid, frames - self.residual, noise_std)
         self.good = seen & ~outlier & ~cut
-        self._expel(z)
 
-    def _expel(self, z: Tensor) -> None:
-        """Leave frames out whose residuals surprise, against the usual frame's."""
+    def expel(self) -> Tensor:
+        """Leave frames out whose residuals surprise, against the usual frame's; who had some."""
         seen = self.good.sum((-1, -2))
-        surprise = (z**2 * self.good).sum((-1, -2)) / seen.clamp(min=1)
+        surprise = (self._surprises() ** 2 * self.good).sum((-1, -2)) / seen.clamp(min=1)
         usual = surprise.masked_fill(seen == 0, torch.nan).nanmedian(1, keepdim=True).values
-        lost = surprise > MAX_SURPRISE * usual.clamp(min=1)
+        lost = self.kept & (surprise > MAX_SURPRISE * usual.clamp(min=1))
         lost[:, 0] = False
         self.kept = self.kept & ~lost
         self.good = self.good & self.kept[..., None, None]
+        return lost.any(1)
+
+    def _surprises(self) -> Tensor:
+        """Residuals in standard deviations, (B, N, H, W)."""
+        # where a pixel was left out before, the precision of the frame's others
+        usual = self.problem.typical_precision()[..., None, None]
+        return self.residual * torch.where(self.good, self.problem.precision, usual).sqrt()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..burst import Burst
-from .belief import Belief, first_jitter
+from .belief import FIRST_JITTER_PX, Belief, first_jitter
 from .fit import Fit
 from .search import Search
 
@@ -38,7 +38,7 @@ def fit_motion(
     ended below that of the start, the start is kept.
     """
     search = Search(burst, start_px, kept, scale, belief)
-    jitter_px = first_jitter(start_px, belief)
+    jitter_px = first_jitter(start_px, belief, FIRST_JITTER_PX)
     for _ in range(1 if search.whole else MASKED_LOOKS):
         search.look()
     for count in range(steps):

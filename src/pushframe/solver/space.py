@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ..burst import Burst
-from .belief import Belief, Evidence, first_jitter
+from .belief import FIRST_JITTER_PX, Belief, Evidence, first_jitter
 from .bend import lucas_kanade_bent
 from .joint import ITERATIONS, Joint
 
+BENT_JITTER_PX = 0.2  # what Lucas-Kanade's bends may be off
 STEPS = 10
 FEW_STEPS = 3  # from where motion is believed to be
 CONVERGED = 0.005  # px, or share of a gain
@@ -57,11 +58,18 @@ def fit_in_space(
     """
     theta = first_coefficients(burst, start_px, basis, belief)
     joint = Joint(burst, kept, theta, basis, scale, moving, belief)
-    joint.jitter_px = first_jitter(start_px, belief) * moving
+    guessed = len(basis) > 1 and belief is None
+    usual_px = BENT_JITTER_PX if guessed else FIRST_JITTER_PX
+    joint.jitter_px = first_jitter(start_px, belief, usual_px) * moving
     _converge(joint)
     joint.jitter_px = 0 * joint.jitter_px
     joint.look()
     joint.judge()
+    again = joint.expel().nonzero()[:, 0]  # not before: a frame still to be moved surprises too
+    if len(again):
+        part = joint.part(again)
+        _converge(part)
+        joint.put_back(again, part)
     joint.look()
     if len(basis) > 1:
         still = torch.zeros_like(theta)
@@ -116,10 +124,11 @@ def measure_in_space(
     """What bursts tell of coefficients and gains, from where those are believed to be."""
     theta = first_coefficients(burst, start_px, basis, belief)
     joint = Joint(burst, kept, theta, basis, scale, belief=belief)
-    joint.jitter_px = first_jitter(start_px, belief)
+    joint.jitter_px = first_jitter(start_px, belief, FIRST_JITTER_PX)
     for _ in range(LOOKS):
         joint.look()
         joint.learn_prior()
         joint.judge()
+        joint.expel()
     joint.look()
     return joint.evidence()
