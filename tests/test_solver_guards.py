@@ -12,6 +12,8 @@ from pushframe.burst import Simulated
 from pushframe.io import read_image
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, Simulation, simulate
+from pushframe.solver import locate
+from pushframe.solver.belief import FIRST_JITTER_PX
 from pushframe.solver.bend import flow_of, lucas_kanade_bent, smooth_basis
 from pushframe.solver.joint import Joint
 from pushframe.solver.lost import fit_translations
@@ -68,26 +70,38 @@ def test_bends_that_lead_astray_return_to_their_start(monkeypatch: pytest.Monkey
     assert rmse(lost, batch.flow_px) > rmse(found, batch.flow_px) + 0.2
 
 
-def test_five_frames_that_bends_had_made_worse(
-    shared_images, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A hard scene: begun from Lucas-Kanade, 0.35 px off, the search for bends ends there."""
+def test_five_bent_frames_begun_far_off(shared_images, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hard scene: Lucas-Kanade's bends are 0.33 px off, farther than the translations."""
     setting = dataclasses.replace(PAPER, frames=5, motion="drift", size=40)
     burst, true = window(shared_images, setting)
     burst, kept, start_px = without_foreign(burst)
     fit = fit_motion(burst, start_px, kept, 2)
     basis = smooth_basis(burst.shape, start_px)
-    before = []
+    still = rmse(fit.flow_px, true)
+    assert rmse(ends(burst, fit.flow_px, fit.kept, basis), true) < still - 0.1
+    # twin: as if the start were as near as that of translations
+    monkeypatch.setattr("pushframe.solver.space.BENT_JITTER_PX", FIRST_JITTER_PX)
+    assert rmse(ends(burst, fit.flow_px, fit.kept, basis), true) > still - 0.05
 
-    def watched(joint: Joint, *others: torch.Tensor) -> None:
-        before.append(joint.flow_px)
-        keep(joint, *others)
 
-    keep = Joint.keep_the_best
-    monkeypatch.setattr(Joint, "keep_the_best", watched)
-    found = ends(burst, fit.flow_px, fit.kept, basis)
-    assert rmse(found, true) < rmse(fit.flow_px, true) + 0.01
-    assert rmse(before[0], true) > rmse(fit.flow_px, true) + 0.1  # twin: without the comparison
+def test_frames_still_to_be_moved_are_not_expelled(
+    shared_images, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = dataclasses.replace(PAPER, motion="drift")
+    burst, true = window(shared_images, setting, image="dji_0020_d3.tif", number=10)
+    found = locate(burst, 2)
+    assert rmse(found.flow_px, true) < 0.005
+    assert bool(found.used.any(-1).any(-1).all())
+    judge = Joint.judge
+
+    def hasty(joint: Joint) -> None:
+        judge(joint)
+        joint.expel()
+
+    # twin: expelled on the way, the doubt about the start being that of translations
+    monkeypatch.setattr("pushframe.solver.space.BENT_JITTER_PX", FIRST_JITTER_PX)
+    monkeypatch.setattr(Joint, "judge", hasty)
+    assert not bool(locate(burst, 2).used.any(-1).any(-1).all())
 
 
 def test_a_frame_that_began_too_far_off_is_found_again() -> None:

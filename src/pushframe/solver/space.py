@@ -14,7 +14,7 @@ from .belief import FIRST_JITTER_PX, Belief, Evidence, first_jitter
 from .bend import lucas_kanade_bent
 from .joint import ITERATIONS, Joint
 
-BENT_JITTER_PX = 0.2  # what Lucas-Kanade's bends may be off
+BENT_JITTER_PX = 0.4  # what Lucas-Kanade's bends may be off
 STEPS = 10
 FEW_STEPS = 3  # from where motion is believed to be
 CONVERGED = 0.005  # px, or share of a gain
@@ -61,6 +61,10 @@ def fit_in_space(
     guessed = len(basis) > 1 and belief is None
     usual_px = BENT_JITTER_PX if guessed else FIRST_JITTER_PX
     joint.jitter_px = first_jitter(start_px, belief, usual_px) * moving
+    still = torch.zeros_like(theta)
+    still[..., 0] = start_px
+    if guessed:
+        joint.keep_the_best(still)
     _converge(joint)
     joint.jitter_px = 0 * joint.jitter_px
     joint.look()
@@ -72,8 +76,6 @@ def fit_in_space(
         joint.put_back(again, part)
     joint.look()
     if len(basis) > 1:
-        still = torch.zeros_like(theta)
-        still[..., 0] = start_px
         joint.keep_the_best(theta, still)
     found = (joint.flow_px, joint.gain, joint.knots, joint.kept, joint.good)
     return Bent(*found, joint.covariance(), cache(joint.doubt))
