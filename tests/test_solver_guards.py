@@ -71,17 +71,17 @@ def test_bends_that_lead_astray_return_to_their_start(monkeypatch: pytest.Monkey
 
 
 def test_five_bent_frames_begun_far_off(shared_images, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hard scene: Lucas-Kanade's bends are 0.33 px off, farther than the translations."""
+    """A hard scene: Lucas-Kanade's bends are 0.24 px off, farther than the translations."""
     setting = dataclasses.replace(PAPER, frames=5, motion="drift", size=40)
-    burst, true = window(shared_images, setting)
+    burst, true = window(shared_images, setting, number=3)
     burst, kept, start_px = without_foreign(burst)
     fit = fit_motion(burst, start_px, kept, 2)
     basis = smooth_basis(burst.shape, start_px)
-    still = rmse(fit.flow_px, true)
-    assert rmse(ends(burst, fit.flow_px, fit.kept, basis), true) < still - 0.1
+    assert rmse(fit.flow_px, true) > 0.15
+    assert rmse(ends(burst, fit.flow_px, fit.kept, basis), true) < 0.03
     # twin: as if the start were as near as that of translations
     monkeypatch.setattr("pushframe.solver.space.BENT_JITTER_PX", FIRST_JITTER_PX)
-    assert rmse(ends(burst, fit.flow_px, fit.kept, basis), true) > still - 0.05
+    assert rmse(ends(burst, fit.flow_px, fit.kept, basis), true) > 0.06
 
 
 def test_frames_still_to_be_moved_are_not_expelled(
