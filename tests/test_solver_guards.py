@@ -104,6 +104,56 @@ def test_frames_still_to_be_moved_are_not_expelled(
     assert not bool(locate(burst, 2).used.any(-1).any(-1).all())
 
 
+def bent_joint(wild_px: float = 0.0) -> tuple[Joint, torch.Tensor]:
+    """Six drifting frames at their true translations, the fourth left out and bent by `wild_px`."""
+    batch = made(size=24, frames=6, motion="drift", bend_px=0.2)
+    kept = torch.ones(1, 6, dtype=torch.bool)
+    kept[:, 3] = False
+    basis = smooth_basis((24, 24), batch.flow_px)
+    theta = torch.zeros(1, 6, 2, len(basis))
+    theta[..., 0] = batch.flow_px.mean((-1, -2))
+    theta[:, 3, :, 1:] = wild_px
+    joint = Joint(batch.burst, kept, theta, basis, 2)
+    joint.look()
+    return joint, theta
+
+
+def test_frames_left_out_tell_nothing_of_bends_and_gains() -> None:
+    calm, wild = (bent_joint(wild_px)[0] for wild_px in (0.0, 2.0))
+    wild.gain[:, 3] = 1.2
+    for joint in (calm, wild):
+        joint.learn_prior()
+    assert torch.equal(calm.coefficient_px, wild.coefficient_px)
+    assert torch.equal(calm.gain_std, wild.gain_std)
+    assert torch.equal(calm.energy(), wild.energy())
+    wild.good[:, 3] = True  # twin: a frame that counts
+    wild.learn_prior()
+    assert bool((wild.coefficient_px[:, 1:] > calm.coefficient_px[:, 1:]).all())
+    assert bool((wild.gain_std > calm.gain_std).all())
+
+
+def test_pixels_readmitted_count_against_their_frame() -> None:
+    joint, theta = bent_joint()
+    joint.theta = theta.clone()
+    joint.theta[:, 5, 0, 0] += 0.4
+    joint.good[:, 5, :16] = False  # out at the last look
+    joint.look()
+    joint.good[:, 5, :16] = True
+    lost = joint.surprise[:, 5] ** 2
+    assert float(lost[:, :16].mean()) > 0.5 * float(lost[:, 16:].mean())
+    assert bool(joint.expel().all())
+    assert not bool(joint.kept[0, 5])
+
+
+def test_coefficients_that_are_no_numbers_are_not_chosen() -> None:
+    joint, theta = bent_joint()
+    lost = theta.clone()
+    lost[:, 2] = torch.nan
+    joint.theta = lost
+    joint.keep_the_best(theta)
+    assert torch.equal(joint.theta, theta)
+
+
 def test_a_frame_that_began_too_far_off_is_found_again() -> None:
     batch = made(size=40, frames=12)
     kept = torch.ones(1, 12, dtype=torch.bool)

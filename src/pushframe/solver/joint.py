@@ -98,6 +98,7 @@ class Joint:
         self.image = self.problem.solve(frames - self.level, self.image, tolerance)
         predicted = self.problem.model.forward(self.image)
         self.residual = frames - self.level - predicted
+        self.surprise = self.residual / budget.sqrt()  # of pixels left out too
         down, right = slopes_of(self.problem, self.image)
         self.answers = (down, right, predicted + self.level)  # to its motion and gain
         bends = torch.stack([down, right], 2)[:, :, :, None] * self.basis
@@ -128,8 +129,9 @@ class Joint:
         return torch.zeros_like(self.state()) if self.belief is None else self.belief.mean
 
     def _pull(self) -> Tensor:
-        """How the prior holds the unknowns, (B, N, P)."""
-        return (self._prior_precision() @ (self.state() - self._centre())[..., None])[..., 0]
+        """How the prior holds the unknowns, (B, N, P); those of frames left out are none."""
+        pull = (self._prior_precision() @ (self.state() - self._centre())[..., None])[..., 0]
+        return torch.where(self._free(), pull, 0)
 
     def state(self) -> Tensor:
         """The unknowns (B, N, P): coefficients along y and x, and the gain less one."""
@@ -147,7 +149,7 @@ class Joint:
         normal = self.normal()
         uphill = self.problem.model.adjoint(self.problem.precision * self.residual)
         uphill = uphill - self.problem.filter(self.image, self.problem.stiffness)
-        slope = torch.where(self._free(), self._slope() - self._pull(), 0)
+        slope = torch.where(self._free(), self._slope(), 0) - self._pull()
         right = normal.pack(uphill, slope)
         found = conjugate_gradients(normal, right, 1e-2, max_steps=iterations)
         image, change = normal.unpack(found)
@@ -268,18 +270,22 @@ class Joint:
             right = self.problem.model.adjoint(self.problem.precision * data)
             power = (right * self.problem.precondition(right)).sum((1, 2))
             slacks.append(LOOSENESS * tolerance**2 * power)
-        return torch.stack(energies), torch.stack(slacks)
+        lost = torch.stack(energies).nan_to_num(nan=torch.inf, posinf=torch.inf)
+        return lost, torch.stack(slacks)
 
     def learn_prior(self) -> None:
         """The spectrum of the image, and how large coefficients are in this burst."""
         self.knots = spectrum_of(self.problem, self.image)
         if self.belief is not None:
             return
-        size = self.theta.square().mean(2).sum(1) / max(self.burst.count - 1, 1)
+        used = self.good.any(-1).any(-1).to(self.gain)  # (B, N)
+        count = used.sum(1, keepdim=True)
+        size = (self.theta.square().mean(2) * used[..., None]).sum(1) / (count - 1).clamp(min=1)
         self.coefficient_px = (size + LEAST_COEFFICIENT_PX**2).sqrt()
         # about their mean: a factor common to all frames but a masked reference is no evidence
-        spread = self.gain.std(1, correction=0)
-        self.gain_std = spread.clamp(LEAST_GAIN_STD, GAIN_STD)
+        mean = (self.gain * used).sum(1, keepdim=True) / count.clamp(min=1)
+        spread = ((self.gain - mean) ** 2 * used).sum(1, keepdim=True) / count.clamp(min=1)
+        self.gain_std = spread[:, 0].sqrt().clamp(LEAST_GAIN_STD, GAIN_STD)
 
     def doubt(self) -> tuple[Tensor, Tensor]:
         """Draws of what errors of motion and gain do to the frames, (B, D, N, H, W), and how much
@@ -317,23 +323,17 @@ class Joint:
         gain = self.gain[..., None, None]
         frames, noise_std = self.burst.frames / gain, self.noise_var.sqrt() / gain
         seen = self.burst.valid & self.kept[..., None, None]
-        outlier = disagreeing_pixels(self._surprises(), seen)
+        outlier = disagreeing_pixels(self.surprise, seen)
         cut = cut_pixels(frames, self.burst.valid, frames - self.residual, noise_std)
         self.good = seen & ~outlier & ~cut
 
     def expel(self) -> Tensor:
         """Leave frames out whose residuals surprise, against the usual frame's; who had some."""
         seen = self.good.sum((-1, -2))
-        surprise = (self._surprises() ** 2 * self.good).sum((-1, -2)) / seen.clamp(min=1)
+        surprise = (self.surprise**2 * self.good).sum((-1, -2)) / seen.clamp(min=1)
         usual = surprise.masked_fill(seen == 0, torch.nan).nanmedian(1, keepdim=True).values
         lost = self.kept & (surprise > MAX_SURPRISE * usual.clamp(min=1))
         lost[:, 0] = False
         self.kept = self.kept & ~lost
         self.good = self.good & self.kept[..., None, None]
         return lost.any(1)
-
-    def _surprises(self) -> Tensor:
-        """Residuals in standard deviations, (B, N, H, W)."""
-        # where a pixel was left out before, the precision of the frame's others
-        usual = self.problem.typical_precision()[..., None, None]
-        return self.residual * torch.where(self.good, self.problem.precision, usual).sqrt()

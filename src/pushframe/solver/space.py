@@ -14,7 +14,7 @@ from .belief import FIRST_JITTER_PX, Belief, Evidence, first_jitter
 from .bend import lucas_kanade_bent
 from .joint import ITERATIONS, Joint
 
-BENT_JITTER_PX = 0.4  # what Lucas-Kanade's bends may be off
+BENT_JITTER_PX = 0.4  # what bends, Lucas-Kanade's or none, may be off at the start
 STEPS = 10
 FEW_STEPS = 3  # from where motion is believed to be
 CONVERGED = 0.005  # px, or share of a gain
