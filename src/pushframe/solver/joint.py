@@ -270,8 +270,9 @@ class Joint:
             right = self.problem.model.adjoint(self.problem.precision * data)
             power = (right * self.problem.precondition(right)).sum((1, 2))
             slacks.append(LOOSENESS * tolerance**2 * power)
-        lost = torch.stack(energies).nan_to_num(nan=torch.inf, posinf=torch.inf)
-        return lost, torch.stack(slacks)
+        # what is no number is never the least
+        energy = torch.stack(energies).nan_to_num(nan=torch.inf, posinf=torch.inf)
+        return energy, torch.stack(slacks)
 
     def learn_prior(self) -> None:
         """The spectrum of the image, and how large coefficients are in this burst."""
