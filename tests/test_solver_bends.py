@@ -19,7 +19,8 @@ from pushframe.solver.bend import bending, flow_of, lucas_kanade_bent, smooth_ba
 from pushframe.solver.image import Reconstruction, reconstruct
 from pushframe.solver.motion import fit_motion
 from pushframe.solver.outliers import cut_pixels
-from pushframe.solver.solve import _merged, without_foreign
+from pushframe.solver.piece import merged
+from pushframe.solver.solve import without_foreign
 from pushframe.solver.space import fit_in_space
 from pushframe.solver.spectrum import spectrum_of_burst
 from pushframe.solver.variance import bent_variance
@@ -279,4 +280,4 @@ def test_pieces_are_put_back_in_the_order_of_the_batch() -> None:
     """A cycle of three, which is not its own inverse."""
     pieces = [SimpleNamespace(index=torch.tensor(index)) for index in ([2, 0], [1])]
     values = [torch.tensor([20, 0]), torch.tensor([10])]
-    assert _merged(pieces, values).tolist() == [0, 10, 20]
+    assert merged(pieces, values).tolist() == [0, 10, 20]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -12,19 +11,16 @@ import torch
 from torch import Tensor
 
 from ..burst import Burst, Posterior
-from ..gaussian import far_from_samples
-from ..geometry import flow_field
 from ..registration import register
 from .belief import Belief, Evidence
 from .bend import bending, smooth_basis
-from .finer import finer
-from .image import Reconstruction, detailed, reconstruct
+from .image import Reconstruction, reconstruct
 from .lost import fit_translations
 from .motion import fit_motion
 from .outliers import agreeing_frames, foreign_pixels, hidden_share
+from .piece import Piece, merged, merged_flows
 from .space import fit_in_space, measure_in_space
 from .spectrum import spectrum_of_burst
-from .variance import bent_variance, posterior_variance
 
 MAX_FOREIGN = 0.5  # share of foreign pixels beyond which a frame is of another place
 LEAST_SEEN = 0.15  # share of valid pixels below which a frame cannot be registered
@@ -98,72 +94,6 @@ class _Task:
         return share > torch.where(few, MUCH_MASKED_OF_FEW, MUCH_MASKED)
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """Bursts of a batch that were registered in one way, and their images.
-
-    index: their places in the batch. make: the image, where it is asked for. covariance:
-    (B, 3N, 3N) of each frame's (dy, dx, gain). doubt: of bursts fitted in space, makes what
-    `bent_variance` takes. finer: how much finer the image's grid is than the one asked for.
-    """
-
-    index: Tensor
-    flow_px: Tensor
-    make: Callable[[], Reconstruction]
-    gain: Tensor
-    kept: Tensor
-    good: Tensor
-    covariance: Tensor
-    doubt: Callable[[], tuple[Tensor, Tensor]] | None = None
-    finer: int = 1
-
-    @property
-    def made(self) -> Reconstruction:
-        """The image."""
-        return self.make()
-
-    def part(self, chosen: Tensor) -> _Piece:
-        """The same for some of its bursts, (B,) bool."""
-        index, doubt = chosen.nonzero()[:, 0], self.doubt
-        return _Piece(
-            self.index[index],
-            self.flow_px[index],
-            cache(lambda: self.made.part(index)),
-            self.gain[index],
-            self.kept[index],
-            self.good[index],
-            self.covariance[index],
-            None if doubt is None else lambda: (doubt()[0][index], doubt()[1][index]),
-            self.finer,
-        )
-
-    def refined(self, burst: Burst) -> list[_Piece]:
-        """The same, with those bursts on a finer grid whose scenes hold more than their own."""
-        found = finer(burst.part(self.index), self.good, self.gain, self.made)
-        if found is None:
-            return [self]
-        index, made = found
-        chosen = torch.zeros_like(self.index, dtype=torch.bool)
-        chosen[index] = True
-        step = made.problem.scale // self.made.problem.scale
-        new = dataclasses.replace(self.part(chosen), make=lambda: made, finer=step)
-        return [new] if bool(chosen.all()) else [self.part(~chosen), new]
-
-    def posterior(self) -> Posterior:
-        """The image and its variance, NaN where nothing is known."""
-        made = detailed(self.made, self.good)
-        step, problem = self.finer, made.problem
-        if self.doubt is None:
-            var = posterior_variance(made, self.covariance)
-        else:
-            misplaced, scarcer = self.doubt()
-            # what is scarce in the image is so on each of the grids of a finer one
-            scarcer = scarcer.repeat_interleave(step, 1).repeat_interleave(step, 2)
-            var = bent_variance(made, misplaced, scarcer)
-        unknown = far_from_samples(self.good, problem.flow_px, problem.scale // step)
-        return Posterior(made.mean[:, ::step, ::step], var[:, ::step, ::step]).without(unknown)
-
-
 def solve(burst: Burst, scale: int, motion: Tensor | Belief | None = None) -> Solution:
     """Motion, gains, prior, image and error bar of a batch of bursts, jointly.
 
@@ -171,25 +101,25 @@ def solve(burst: Burst, scale: int, motion: Tensor | Belief | None = None) -> So
     """
     pieces = _pieces(burst, scale, motion)
     posteriors = [piece.posterior() for piece in pieces]
-    mean = _merged(pieces, [posterior.mean for posterior in posteriors])
-    var = _merged(pieces, [posterior.var for posterior in posteriors if posterior.var is not None])
+    mean = merged(pieces, [posterior.mean for posterior in posteriors])
+    var = merged(pieces, [posterior.var for posterior in posteriors if posterior.var is not None])
     return Solution(
         Posterior(mean, var),
-        _merged_flows(pieces),
-        _merged(pieces, [piece.gain for piece in pieces]),
-        _merged(pieces, [piece.kept for piece in pieces]),
-        _merged(pieces, [piece.good for piece in pieces]),
-        _merged(pieces, [piece.made.mismatch for piece in pieces]),
+        merged_flows(pieces),
+        merged(pieces, [piece.gain for piece in pieces]),
+        merged(pieces, [piece.kept for piece in pieces]),
+        merged(pieces, [piece.good for piece in pieces]),
+        merged(pieces, [piece.made.mismatch for piece in pieces]),
     )
 
 
 def locate(burst: Burst, scale: int, belief: Belief | None = None) -> Located:
     """The motion and gains that `solve` finds, and the pixels that it would use."""
     pieces = _pieces(burst, scale, belief)
-    gain = _merged(pieces, [piece.gain for piece in pieces])
-    used = _merged(pieces, [piece.good for piece in pieces])
-    covariance = _merged(pieces, [piece.covariance for piece in pieces])
-    return Located(_merged_flows(pieces), gain, used, covariance)
+    gain = merged(pieces, [piece.gain for piece in pieces])
+    used = merged(pieces, [piece.good for piece in pieces])
+    covariance = merged(pieces, [piece.covariance for piece in pieces])
+    return Located(merged_flows(pieces), gain, used, covariance)
 
 
 def locate_translations(burst: Burst, scale: int) -> Located:
@@ -247,7 +177,7 @@ def _start_px(burst: Burst, belief: Belief | None) -> Tensor:
     return torch.where(sure[..., None], shift_px, register(burst))
 
 
-def _pieces(burst: Burst, scale: int, motion: Tensor | Belief | None) -> list[_Piece]:
+def _pieces(burst: Burst, scale: int, motion: Tensor | Belief | None) -> list[Piece]:
     """The bursts of a batch, registered and reconstructed; those alike together."""
     index = torch.arange(len(burst.frames), device=burst.frames.device)
     if isinstance(motion, Tensor) and motion.ndim == 5:
@@ -259,7 +189,7 @@ def _pieces(burst: Burst, scale: int, motion: Tensor | Belief | None) -> list[_P
     return _solved(_Task(index, burst, kept, start_px, scale, moving=True, belief=motion))
 
 
-def _solved(task: _Task) -> list[_Piece]:
+def _solved(task: _Task) -> list[Piece]:
     """Translations in Fourier space; from there, in space, what is masked and what bends.
 
     Not where frames are of different days: what the days left looks like bends and like detail.
@@ -283,7 +213,7 @@ def _solved(task: _Task) -> list[_Piece]:
     ]
 
 
-def _replaced(piece: _Piece, task: _Task, chosen: Tensor, basis: Tensor) -> list[_Piece]:
+def _replaced(piece: Piece, task: _Task, chosen: Tensor, basis: Tensor) -> list[Piece]:
     """A piece with some of its bursts, (B,) bool, fitted anew in space, from where they are."""
     if not bool(chosen.any()):
         return [piece]
@@ -304,16 +234,16 @@ def without_foreign(burst: Burst, flow_px: Tensor | None = None) -> tuple[Burst,
     return dataclasses.replace(burst, valid=burst.valid & ~foreign), kept, start_px
 
 
-def _in_fourier_space(task: _Task) -> _Piece:
+def _in_fourier_space(task: _Task) -> Piece:
     """Translations, as `motion` finds them."""
     burst, scale = task.burst, task.scale
     fit = fit_translations(burst, task.start_px, task.kept, scale, task.moving, task.believed(1))
     good = burst.valid & ~fit.outlier & fit.kept[..., None, None]
     made = reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, scale)
-    return _Piece(task.index, fit.flow_px, lambda: made, fit.gain, fit.kept, good, fit.covariance)
+    return Piece(task.index, fit.flow_px, lambda: made, fit.gain, fit.kept, good, fit.covariance)
 
 
-def _in_space(task: _Task, basis: Tensor) -> _Piece:
+def _in_space(task: _Task, basis: Tensor) -> Piece:
     """Motion that bends, or frames much masked, as `joint` fits them."""
     burst, scale = task.burst, task.scale
     held = task.believed(len(basis))
@@ -324,10 +254,10 @@ def _in_space(task: _Task, basis: Tensor) -> _Piece:
         return reconstruct(burst, fit.good, fit.flow_px, fit.gain, fit.knots, scale)
 
     found = (fit.flow_px, make, fit.gain, fit.kept, fit.good, fit.covariance, fit.doubt)
-    return _Piece(task.index, *found)
+    return Piece(task.index, *found)
 
 
-def _known(index: Tensor, burst: Burst, scale: int, flow_px: Tensor) -> _Piece:
+def _known(index: Tensor, burst: Burst, scale: int, flow_px: Tensor) -> Piece:
     """Motion that is known at every pixel."""
     gain, good = torch.ones_like(burst.exposure), burst.valid
     knots = spectrum_of_burst(burst, good, flow_px, gain, scale)
@@ -335,18 +265,4 @@ def _known(index: Tensor, burst: Burst, scale: int, flow_px: Tensor) -> _Piece:
     exact = gain.new_zeros(len(gain), 3 * burst.count, 3 * burst.count)
     certain = (burst.frames[:, None][:, :0], torch.ones_like(gain[:, :1, None]))
     seen = good.any(-1).any(-1)
-    return _Piece(index, flow_px, lambda: made, gain, seen, good, exact, lambda: certain)
-
-
-def _merged(pieces: Sequence[_Piece], parts: Sequence[Tensor]) -> Tensor:
-    """Values of the pieces' bursts in the order of the batch."""
-    order = torch.cat([piece.index for piece in pieces])
-    return torch.cat(list(parts))[order.argsort()]
-
-
-def _merged_flows(pieces: Sequence[_Piece]) -> Tensor:
-    flows = [piece.flow_px for piece in pieces]
-    if any(flow.ndim == 5 for flow in flows):
-        height, width = pieces[0].good.shape[-2:]
-        flows = [flow_field(flow, (height, width)) for flow in flows]
-    return _merged(pieces, flows)
+    return Piece(index, flow_px, lambda: made, gain, seen, good, exact, lambda: certain)
