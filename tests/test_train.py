@@ -58,9 +58,9 @@ def start(
     )
 
 
-def finish(process: subprocess.Popen[bytes], code: int) -> None:
-    _, said = process.communicate()
-    assert process.returncode == code, said.decode()
+def finish(code: int, *processes: subprocess.Popen[bytes]) -> None:
+    said = [process.communicate()[1].decode() for process in processes]
+    assert [process.returncode for process in processes] == [code] * len(said), "\n".join(said)
 
 
 def same(one: Path, other: Path) -> bool:
@@ -81,10 +81,10 @@ def test_killed_at_any_moment_it_resumes_bit_for_bit(
     overrides = settings(images)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     train(config(images), whole)
-    finish(start(overrides, cut, moment), -signal.SIGKILL)
+    finish(-signal.SIGKILL, start(overrides, cut, moment))
     assert read_state(cut)[0].step == (0 if moment == "kill=2" else 3)
     assert not same(whole, cut)
-    finish(start(overrides, cut, "resume"), 0)
+    finish(0, start(overrides, cut, "resume"))
     assert not list(cut.glob(".*"))  # drafts are gone
     assert read_state(cut)[0].step == 8
     assert same(whole, cut)
@@ -221,8 +221,7 @@ def test_two_processes_are_one_with_the_same_batch(images: Path, tmp_path: Path)
         )
         for rank in (0, 1)
     ]
-    for process in team:
-        finish(process, 0)
+    finish(0, *team)
     alone, both = (load_file(tmp_path / name / NAME) for name in ("alone", "both"))
     for name, value in alone.items():
         torch.testing.assert_close(both[name], value, atol=2e-5, rtol=1e-3)

@@ -105,6 +105,13 @@ def main() -> None:
         resume="resume" in words,
         on_log=on_log,
     )
+    left = [name for name in thread_names() if "gloo" in name]
+    assert not left, f"the team is left, its threads are not: {left}; they abort a process's end"
+
+
+def thread_names() -> list[str]:
+    """The threads of this process, where the system tells."""
+    return [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
 
 
 if __name__ == "__main__":

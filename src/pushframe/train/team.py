@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # once joined, its default arguments would keep the team for ever
 from torch import Tensor, nn
 
 from ..checks import require
