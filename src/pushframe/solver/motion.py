@@ -17,7 +17,7 @@ from .search import Search
 
 CONVERGED = 5e-4  # px, or share of a gain
 LOOKS = 6  # after which the spectrum of known motion has settled
-MASKED_LOOKS = 6  # in which the image grows into masked pixels, before anything else is judged
+MASKED_LOOKS = 5  # in which the image grows into masked pixels, before anything else is judged
 SETTLED = 3  # steps after which residuals tell of the model, not of the motion
 
 
@@ -39,8 +39,8 @@ def fit_motion(
     """
     search = Search(burst, start_px, kept, scale, belief)
     jitter_px = first_jitter(start_px, belief, FIRST_JITTER_PX)
-    for _ in range(1 if search.whole else MASKED_LOOKS):
-        search.look()
+    search.look()
+    search.grow_into_masks(MASKED_LOOKS)
     for count in range(steps):
         search.jitter_px = jitter_px / 2**count if moving else 0 * jitter_px
         search.look()

@@ -22,7 +22,8 @@ from .variance import bent_variance, posterior_variance
 class Piece:
     """Bursts of a batch that were registered in one way, and their images.
 
-    index: their places in the batch. make: the image, where it is asked for. covariance:
+    index: their places in the batch. make: the image, where it is asked for. knots: (B, KNOTS), log
+    power of the image on the grid asked for, from the fit of the motion. covariance:
     (B, 3N, 3N) of each frame's (dy, dx, gain). doubt: of bursts fitted in space, makes what
     `bent_variance` takes. finer: how much finer the image's grid is than the one asked for.
     """
@@ -31,6 +32,7 @@ class Piece:
     flow_px: Tensor
     make: Callable[[], Reconstruction]
     gain: Tensor
+    knots: Tensor
     kept: Tensor
     good: Tensor
     covariance: Tensor
@@ -50,6 +52,7 @@ class Piece:
             self.flow_px[index],
             cache(lambda: self.made.part(index)),
             self.gain[index],
+            self.knots[index],
             self.kept[index],
             self.good[index],
             self.covariance[index],

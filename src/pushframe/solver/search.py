@@ -119,6 +119,16 @@ class Search:
             self.knots, prior.flatten(1), power.flatten(1), known.flatten(1), self.counted_basis
         )
 
+    def grow_into_masks(self, looks: int) -> None:
+        """Look again where pixels are masked: the image grows into them. Whole bursts wait."""
+        if self.whole:
+            return
+        masked = ~self.burst.valid.flatten(1).all(1, keepdim=True)
+        first = self.knots
+        for _ in range(looks):
+            self.look()
+        self.knots = torch.where(masked, self.knots, first)
+
     def _jitter_var(self, prior: Tensor) -> Tensor:
         """Variance that a shift of `jitter_px` adds to a frame, mean over frequencies, (B, 1).
 

@@ -58,7 +58,7 @@ class _Task:
     """Bursts to solve: the frames kept (B, N), translations (B, N, 2) to start from.
 
     index: their places in the batch. moving: whether translations are to be estimated. belief: of
-    the motion, if there is one.
+    the motion, if there is one. knots: (B, KNOTS), log power of the image, once it was fitted.
     """
 
     index: Tensor
@@ -68,6 +68,7 @@ class _Task:
     scale: int
     moving: bool
     belief: Belief | None = None
+    knots: Tensor | None = None
 
     def part(self, index: Tensor) -> _Task:
         """The same for some of the bursts of the batch."""
@@ -78,6 +79,7 @@ class _Task:
             kept=self.kept[index],
             start_px=self.start_px[index],
             belief=None if self.belief is None else self.belief.part(index),
+            knots=None if self.knots is None else self.knots[index],
         )
 
     def believed(self, functions: int) -> Belief | None:
@@ -218,7 +220,7 @@ def _replaced(piece: Piece, task: _Task, chosen: Tensor, basis: Tensor) -> list[
     if not bool(chosen.any()):
         return [piece]
     old = piece.part(chosen)
-    again = dataclasses.replace(task.part(old.index), start_px=old.flow_px)
+    again = dataclasses.replace(task.part(old.index), start_px=old.flow_px, knots=old.knots)
     fitted = _in_space(again, basis)
     return [fitted] if bool(chosen.all()) else [piece.part(~chosen), fitted]
 
@@ -240,21 +242,23 @@ def _in_fourier_space(task: _Task) -> Piece:
     fit = fit_translations(burst, task.start_px, task.kept, scale, task.moving, task.believed(1))
     good = burst.valid & ~fit.outlier & fit.kept[..., None, None]
     made = reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, scale)
-    return Piece(task.index, fit.flow_px, lambda: made, fit.gain, fit.kept, good, fit.covariance)
+    found = (fit.gain, fit.knots, fit.kept, good, fit.covariance)
+    return Piece(task.index, fit.flow_px, lambda: made, *found)
 
 
 def _in_space(task: _Task, basis: Tensor) -> Piece:
     """Motion that bends, or frames much masked, as `joint` fits them."""
     burst, scale = task.burst, task.scale
     held = task.believed(len(basis))
-    fit = fit_in_space(burst, task.kept, task.start_px, scale, basis, task.moving, held)
+    start_px, moving = task.start_px, task.moving
+    fit = fit_in_space(burst, task.kept, start_px, scale, basis, moving, held, task.knots)
 
     @cache
     def make() -> Reconstruction:
         return reconstruct(burst, fit.good, fit.flow_px, fit.gain, fit.knots, scale)
 
-    found = (fit.flow_px, make, fit.gain, fit.kept, fit.good, fit.covariance, fit.doubt)
-    return Piece(task.index, *found)
+    found = (fit.gain, fit.knots, fit.kept, fit.good, fit.covariance, fit.doubt)
+    return Piece(task.index, fit.flow_px, make, *found)
 
 
 def _known(index: Tensor, burst: Burst, scale: int, flow_px: Tensor) -> Piece:
@@ -265,4 +269,4 @@ def _known(index: Tensor, burst: Burst, scale: int, flow_px: Tensor) -> Piece:
     exact = gain.new_zeros(len(gain), 3 * burst.count, 3 * burst.count)
     certain = (burst.frames[:, None][:, :0], torch.ones_like(gain[:, :1, None]))
     seen = good.any(-1).any(-1)
-    return Piece(index, flow_px, lambda: made, gain, seen, good, exact, lambda: certain)
+    return Piece(index, flow_px, lambda: made, gain, knots, seen, good, exact, lambda: certain)
