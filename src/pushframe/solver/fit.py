@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +20,7 @@ class Fit:
     knots: (B, KNOTS) log power of the image. mismatch: (B,) variance that the model leaves.
     outlier: (B, N, H, W) pixels that disagree with the other frames. kept: (B, N) frames used.
     information, slope: (B, 3N, 3N) and (B, N, 3), of the likelihood alone, where the search ended.
+    scene: (B, h, w), nearly the image, on the canvas of a `GaussianProblem`, if the fit made one.
     """
 
     flow_px: Tensor
@@ -30,19 +32,23 @@ class Fit:
     kept: Tensor
     information: Tensor
     slope: Tensor
+    scene: Tensor | None = None
 
     def part(self, index: Tensor) -> Fit:
         """That of some bursts of the batch."""
-        return Fit(**{name: value[index] for name, value in vars(self).items()})
+        return Fit(**{name: value[index] for name, value in self._found()})
 
     def with_part(self, index: Tensor, other: Fit) -> Fit:
         """The same with other fits for some bursts of the batch."""
         return Fit(
             **{
                 name: value.index_copy(0, index, getattr(other, name))
-                for name, value in vars(self).items()
+                for name, value in self._found()
             }
         )
+
+    def _found(self) -> Iterator[tuple[str, Tensor]]:
+        return ((name, value) for name, value in vars(self).items() if value is not None)
 
     def evidence(self, functions: int) -> Evidence:
         """What the frames tell of their motion, whatever was believed of it beforehand."""

@@ -46,11 +46,18 @@ class Reconstruction(NamedTuple):
 
 
 def reconstruct(
-    burst: Burst, good: Tensor, flow_px: Tensor, gain: Tensor, knots: Tensor, scale: int
+    burst: Burst,
+    good: Tensor,
+    flow_px: Tensor,
+    gain: Tensor,
+    knots: Tensor,
+    scale: int,
+    start: Tensor | None = None,
 ) -> Reconstruction:
     """The image of least energy; noise by the law at what it shows, mismatch by its residuals.
 
-    good: (B, N, H, W) pixels to use; flow_px: (B, N, 2[, H, W]); gain: (B, N).
+    good: (B, N, H, W) pixels to use; flow_px: (B, N, 2[, H, W]); gain: (B, N). start: the canvas to
+    begin from, if one is known.
     """
     gain = gain[..., None, None]
     frames = burst.frames / gain
@@ -59,7 +66,7 @@ def reconstruct(
     level = weighted_mean(frames, problem.precision)
     data = frames - level
     tolerance, error_std = _accuracy(good)
-    image = problem.solve(data, tolerance=tolerance, error_std=error_std)
+    image = problem.solve(data, start, tolerance, error_std)
     mismatch = torch.zeros_like(level[:, 0, 0, 0])
     unsettled = torch.ones_like(mismatch, dtype=torch.bool)
     varying = burst.noise.a > 0 if burst.noise is not None else ~unsettled

@@ -15,10 +15,10 @@ from .belief import FIRST_JITTER_PX, Belief, first_jitter
 from .fit import Fit
 from .search import Search
 
-CONVERGED = 5e-4  # px, or share of a gain
-LOOKS = 6  # after which the spectrum of known motion has settled
+LOOKS = 4  # after which the spectrum of known motion has nearly settled
 MASKED_LOOKS = 5  # in which the image grows into masked pixels, before anything else is judged
 SETTLED = 3  # steps after which residuals tell of the model, not of the motion
+LAST_STEPS = 2  # once the motion is nearly known, and with it what windows do to the frames
 
 
 def fit_motion(
@@ -26,16 +26,18 @@ def fit_motion(
     start_px: Tensor,
     kept: Tensor,
     scale: int,
-    steps: int = 8,
+    steps: int = 6,
     moving: bool = True,
     belief: Belief | None = None,
+    unbiased: bool = True,
 ) -> Fit:
     """Shifts, gains, spectrum and model mismatch of a batch.
 
     start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool, frames to use. With
     `moving` False the shifts stay as they are and only the rest is fitted. belief: of translations
-    and gains. Never worse than its start: where the likelihood (with the belief, the posterior)
-    ended below that of the start, the start is kept.
+    and gains. unbiased: take out what windows do to frames, which matters more to gains than to
+    shifts. Never worse than its start: where the likelihood (with the belief, the posterior) ended
+    below that of the start, the start is kept.
     """
     search = Search(burst, start_px, kept, scale, belief)
     jitter_px = first_jitter(start_px, belief, FIRST_JITTER_PX)
@@ -44,13 +46,18 @@ def fit_motion(
     for count in range(steps):
         search.jitter_px = jitter_px / 2**count if moving else 0 * jitter_px
         search.look()
-        changed = search.step(moving)
+        search.step(moving)
         if count >= SETTLED:
             search.learn_gain_std()
             search.budget()
-        if count > SETTLED and changed < CONVERGED:
-            break
     search.jitter_px = 0 * jitter_px
+    for _ in range(LAST_STEPS):
+        if unbiased:
+            search.unbias()
+        search.look()
+        search.step(moving)
+        search.learn_gain_std()
+        search.budget()
     search.look()
     search.budget()
     search.expel()
@@ -68,6 +75,7 @@ def fit_motion(
         search.outlier,
         search.kept,
         *search.likelihood(),
+        search.scene,
     )
 
 
@@ -75,5 +83,8 @@ def spectrum_of_translations(burst: Burst, flow_px: Tensor, gain: Tensor, scale:
     """Log power at the knots, (B, KNOTS), of the image of a burst whose motion is known."""
     search = Search(burst, flow_px, burst.valid.any(-1).any(-1), scale, gain=gain)
     for _ in range(LOOKS):
+        search.look()
+    search.unbias()
+    for _ in range(LAST_STEPS):
         search.look()
     return search.knots

@@ -25,18 +25,19 @@ def unseen_margin(shape: tuple[int, int], flow_px: Tensor) -> Tensor:
 
 
 def moving_window(
-    shape: tuple[int, int], flow_px: Tensor, margin_px: Tensor
+    shape: tuple[int, int], flow_px: Tensor, margin_px: Tensor, scale: int = 1
 ) -> Sequence[Tensor] | Tensor:
     """A Tukey window of unit power that moves with the scene, zero in its margin.
 
-    Its factors along rows and columns, (B, N, H) and (B, N, W).
+    Its factors along rows and columns, (B, N, s*H) and (B, N, s*W), on a grid `scale` times finer.
 
     A window fixed to the frames would make a shifted scene differ by more than its shift, and one
     that reached beyond a frame would cut it off.
     """
 
     def window(size: int, shift_px: Tensor, margin_px: Tensor) -> Tensor:
-        place = torch.arange(size, device=shift_px.device) + shift_px[..., None] + 0.5
+        pixel = torch.arange(scale * size, device=shift_px.device) / scale
+        place = pixel + shift_px[..., None] + 0.5
         axis = tukey((place - margin_px) / (1 - 2 * margin_px / size) - 0.5, size, TAPER)
         return axis / axis.square().mean(-1, True).sqrt().clamp(min=1e-6)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..burst import Burst
-from ..gaussian import folded_basis, weighted_mean
+from ..gaussian import GaussianProblem, folded_basis, weighted_mean
 from ..noise import frame_noise_var
 from ..prior import fit_spectrum, power_law, spectrum_at
 from ..spectral import (
@@ -17,6 +17,7 @@ from ..spectral import (
     half_weight,
     image_frequencies,
     power_of,
+    to_folded,
     transfer,
 )
 from .belief import Belief, on_diagonal
@@ -25,6 +26,7 @@ from .moving_window import moving_window, unseen_margin
 from .outliers import disagreeing_pixels
 
 LARGEST_STEP_PX = 0.25
+TOLERANCE, ERROR_STD = 2e-4, 0.05  # of the image that tells what a window does
 GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
 LEAST_GAIN_STD = 3e-4
 MAX_OUTLIERS = 0.3  # share of a frame's pixels beyond which the frame itself is the outlier
@@ -73,6 +75,8 @@ class Search:
         self.jitter_px = torch.zeros_like(self.mismatch)
         self.image: Tensor = None  # type: ignore[assignment]  # until the first look
         self.margin_px = unseen_margin(burst.shape, flow_px * self.kept[..., None])
+        self.bias: Tensor | float = 0.0  # of windowed frames, until it is estimated
+        self.scene: Tensor | None = None  # likewise
         self._spectra_seen: Tensor | None = None  # until they are asked for
         self.placed_px: Tensor | None = None  # the shifts that `see` and `window` are for
         weight = burst.valid / self.noise_var
@@ -129,6 +133,26 @@ class Search:
             self.look()
         self.knots = torch.where(masked, self.knots, first)
 
+    def unbias(self) -> None:
+        """Take out of the frames what the window is known to do to them.
+
+        The model knows no window: a windowed image is not seen as windowed frames, most of all what
+        is near the image's Nyquist frequency, which folds onto the frames' mean. What that does to
+        an image much like the scene it does to the scene.
+        """
+        good = self.burst.valid & ~self.outlier & self.kept[..., None, None]
+        budget = self.noise_var + self.mismatch[:, None, None, None]
+        problem = GaussianProblem(self.flow_px, good / budget, self.knots, self.scale)
+        frames = self.burst.frames / self.gain[..., None, None] - self.level
+        self.scene = problem.solve(frames, self.scene, TOLERANCE, ERROR_STD)
+        at_rest = torch.zeros_like(self.flow_px[:, :1])
+        tall, wide = moving_window(self.burst.shape, at_rest, self.margin_px, self.scale)
+        windowed = problem.crop(self.scene) * tall[:, 0, :, None] * wide[:, 0, None]
+        if self.flow_px is not self.placed_px:
+            self._place()
+        meant = self._frames_of(self.see.predict(to_folded(windowed, self.scale)))
+        self.bias = self.window * problem.model.forward(self.scene) - meant
+
     def _jitter_var(self, prior: Tensor) -> Tensor:
         """Variance that a shift of `jitter_px` adds to a frame, mean over frequencies, (B, 1).
 
@@ -140,7 +164,8 @@ class Search:
 
     def _observed(self) -> Tensor:
         """The windowed frames less the image's level, (B, N, H, W)."""
-        return self.window * (self.burst.frames / self.gain[..., None, None] - self.level)
+        frames = self.burst.frames / self.gain[..., None, None]
+        return self.window * (frames - self.level) - self.bias
 
     def _believed(self) -> Tensor:
         """The same, with the image's own prediction in place of pixels not to be believed."""
@@ -164,13 +189,14 @@ class Search:
 
     def _predicted(self) -> Tensor:
         """What the image says that the windowed frames are, (B, N, H, W)."""
-        return torch.fft.irfft2(self.predicted, s=self.burst.shape, norm="ortho")
+        return self._frames_of(self.predicted)
 
-    def step(self, moving: bool) -> float:
-        """One step of Fisher scoring on shifts and gains; without `moving` on gains alone.
+    def _frames_of(self, spectra: Tensor) -> Tensor:
+        """Those (B, N, H, W) of spectra (B, N, a, c)."""
+        return torch.fft.irfft2(spectra, s=self.burst.shape, norm="ortho")
 
-        Returns the largest change of a shift, px, or of a gain.
-        """
+    def step(self, moving: bool) -> None:
+        """One step of Fisher scoring on shifts and gains; without `moving` on gains alone."""
         free = self._free(moving)
         changes = self._changes()
         slope = ((self._slope(changes) - self._pull()).flatten(1) * free).double()
@@ -183,7 +209,6 @@ class Search:
             self.flow_px = self.flow_px + shift_px
         self.gain = self.gain * (1 + change[..., 2].clamp(-GAIN_STD, GAIN_STD))
         self._set_level()
-        return float(change.abs().max())
 
     def _changes(self) -> Tensor:
         """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, N, 3, a, c)."""

@@ -125,9 +125,12 @@ def locate(burst: Burst, scale: int, belief: Belief | None = None) -> Located:
 
 
 def locate_translations(burst: Burst, scale: int) -> Located:
-    """The same for frames known to be translated and little masked: many times faster."""
+    """The same for frames known to be translated and little masked: many times faster.
+
+    What windows do to frames is left in them, as noise: too little to matter to a network.
+    """
     burst, kept, start_px = without_foreign(burst)
-    fit = fit_motion(burst, start_px, kept, scale)
+    fit = fit_motion(burst, start_px, kept, scale, unbiased=False)
     used = burst.valid & ~fit.outlier & fit.kept[..., None, None]
     return Located(fit.flow_px, fit.gain, used, fit.covariance)
 
@@ -241,7 +244,7 @@ def _in_fourier_space(task: _Task) -> Piece:
     burst, scale = task.burst, task.scale
     fit = fit_translations(burst, task.start_px, task.kept, scale, task.moving, task.believed(1))
     good = burst.valid & ~fit.outlier & fit.kept[..., None, None]
-    made = reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, scale)
+    made = reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, scale, fit.scene)
     found = (fit.gain, fit.knots, fit.kept, good, fit.covariance)
     return Piece(task.index, fit.flow_px, lambda: made, *found)
 
