@@ -50,9 +50,11 @@ def finer(
         return None
     seen = dataclasses.replace(burst, valid=good)
     middle = _middle(seen.part(index))
-    own = _settled(middle, flow_px[index], gain[index], problem.scale, unbiased=True)
-    other = _settled(middle, flow_px[index], gain[index], scale)
-    index = index[own.improbability() - other.improbability() > LEAST_DIFFERENCE]
+    own, other = (
+        _settled(middle, flow_px[index], gain[index], grid).improbability()
+        for grid in (problem.scale, scale)
+    )
+    index = index[own - other > LEAST_DIFFERENCE]
     if not len(index):
         return None
     seen, flow_px, gain = seen.part(index), flow_px[index], gain[index]
@@ -69,22 +71,17 @@ def _middle(burst: Burst) -> Burst:
     return burst.tile(rows, columns)
 
 
-def _settled(
-    burst: Burst, flow_px: Tensor, gain: Tensor, scale: int, unbiased: bool = False
-) -> Search:
-    """The search for what a grid makes of a burst, its spectrum and mismatch settled.
-
-    unbiased: without what its window does. A finer grid has next to nothing near its Nyquist
-    frequency for a window to spoil, and spares the time.
-    """
+def _settled(burst: Burst, flow_px: Tensor, gain: Tensor, scale: int) -> Search:
+    """The search for what a grid makes of a burst, its spectrum and mismatch settled."""
     search = Search(burst, flow_px, burst.valid.any(-1).any(-1), scale, gain=gain)
-    for looks in (LOOKS, 2, 1):
+    for _ in range(LOOKS):
+        search.look()
+    search.unbias()
+    for looks in (1, 2):
         for _ in range(looks):
             search.look()
-        if unbiased and looks == LOOKS:
-            search.unbias()
-        if looks > 1:
-            search.budget()
-            search.outlier = torch.zeros_like(search.outlier)  # judged before
-            search.judged = False
+        search.budget()
+        search.outlier = torch.zeros_like(search.outlier)  # judged before
+        search.judged = False
+    search.look()
     return search
