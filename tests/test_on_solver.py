@@ -128,7 +128,7 @@ def test_scale_three_and_flows_at_every_pixel_run(made) -> None:
         assert network(3)(burst, motion).mean.shape == (2, 72, 72)
         field = motion.flow_px[..., None, None].expand(*motion.flow_px.shape, 24, 24)
         bent, still = network()(burst, Motion(field, motion.gain)), network()(burst, motion)
-    assert float(((bent.mean - still.mean) / still.var.sqrt()).abs().median()) < 0.5
+    assert float(((bent.mean - still.mean) / still.var.sqrt()).abs().median()) < 0.6
 
 
 def test_the_gate_and_its_slope(made) -> None:

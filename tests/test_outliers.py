@@ -9,6 +9,7 @@ import torch
 from conftest import sources
 
 from pushframe.burst import Simulated
+from pushframe.registration import register
 from pushframe.simulate import PRESETS, simulate, with_options
 from pushframe.solver.fit import Fit
 from pushframe.solver.motion import fit_motion
@@ -56,7 +57,7 @@ def far() -> Simulated:
 
 def fitted(batch: Simulated) -> Fit:
     kept = torch.ones(batch.burst.frames.shape[:2], dtype=torch.bool)
-    return fit_motion(batch.burst, batch.flow_px, kept, 2)
+    return fit_motion(batch.burst, register(batch.burst), kept, 2)
 
 
 def error_px(batch: Simulated) -> float:
@@ -104,7 +105,7 @@ def test_a_bright_pixel_is_an_outlier_also_where_the_window_falls(clean: Simulat
 def test_frames_far_apart_are_not_cut_off_by_their_ends(
     far: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert gain_error(far) < 3e-4
+    assert error_px(far) < 0.0003
     # twin: the whole window
     monkeypatch.setattr("pushframe.solver.moving_window.UNNOTICED_PX", 9.0)
-    assert gain_error(far) > 8e-4
+    assert error_px(far) > 0.01

@@ -335,10 +335,13 @@ def test_a_search_that_was_lost_returns_to_its_start(batch: Simulated) -> None:
     search.look()
     search.gain[0] = torch.nan
     search._set_level()
+    search.unbias()
     search.look()
     assert not bool(torch.isfinite(search.energy()[0]))
     search.keep_the_better(start)
     assert torch.equal(search.flow_px[0], start[0])
     assert torch.equal(search.flow_px[1], batch.flow_px[1])
     assert torch.equal(search.gain[0], torch.ones_like(search.gain[0]))
-    assert bool(torch.isfinite(search.energy()).all())
+    for found in (search.energy(), search.knots, search.bias, search.scene):
+        assert bool(torch.isfinite(found).all())
+    assert bool((search.bias[1] != 0).any())  # the others keep what was found of them

@@ -12,7 +12,7 @@ from pushframe.burst import Simulated
 from pushframe.io import read_image
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, Simulation, simulate
-from pushframe.solver import locate
+from pushframe.solver import locate, solve
 from pushframe.solver.belief import FIRST_JITTER_PX
 from pushframe.solver.bend import flow_of, lucas_kanade_bent, smooth_basis
 from pushframe.solver.joint import Joint
@@ -25,9 +25,9 @@ from pushframe.windows import simulate_windows
 PAPER = PRESETS["paper"]
 
 
-def made(**change) -> Simulated:
+def made(seed: int = 0, **change) -> Simulated:
     setting = dataclasses.replace(PAPER, **change)
-    return simulate(sources(setting, 1), setting, torch.Generator().manual_seed(0))
+    return simulate(sources(setting, 1), setting, torch.Generator().manual_seed(seed))
 
 
 def window(folder, setting: Simulation, number: int = 0, image: str = "dji_0030_d3.tif"):
@@ -154,8 +154,27 @@ def test_coefficients_that_are_no_numbers_are_not_chosen() -> None:
     assert torch.equal(joint.theta, theta)
 
 
+def test_exposures_far_off_arrive_before_windows_are_judged() -> None:
+    """What a window does is read off an image, which gains that are still on their way spoil."""
+    batch = made(size=40, frames=10, exposure_error=0.15)
+    kept, start_px = torch.ones(1, 10, dtype=torch.bool), register(batch.burst)
+    usual, long, short = (
+        fit_motion(batch.burst, start_px, kept, 2, steps=steps).gain for steps in (8, 14, 5)
+    )
+    assert float((usual - long).abs().max()) < 0.002
+    assert float((short - long).abs().max()) > 0.005  # twin
+
+
+def test_few_drifting_frames_are_not_taken_for_a_finer_scene() -> None:
+    setting = dataclasses.replace(PAPER, size=32, frames=6, motion="drift")
+    batch = simulate(sources(setting, 3, seed=3), setting, torch.Generator().manual_seed(0))
+    found = solve(batch.burst.part(torch.tensor([2])), 2).posterior.mean
+    error = (found - batch.truth[2])[:, 8:-8, 8:-8].square().mean()
+    assert float(-10 * error.log10()) > 40  # 32 on the finer grid
+
+
 def test_a_frame_that_began_too_far_off_is_found_again() -> None:
-    batch = made(size=40, frames=12)
+    batch = made(seed=1, size=40, frames=12)
     kept = torch.ones(1, 12, dtype=torch.bool)
     start_px = batch.flow_px.clone()
     start_px[:, 3] += torch.tensor([1.4, -0.9])

@@ -6,6 +6,7 @@ python training.py golden > golden/hdr_dsp_losses.txt
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -111,7 +112,11 @@ def main() -> None:
 
 def thread_names() -> list[str]:
     """The threads of this process, where the system tells."""
-    return [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    names = []
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            names.append(path.read_text().strip())
+    return names
 
 
 if __name__ == "__main__":

@@ -74,14 +74,13 @@ def _middle(burst: Burst) -> Burst:
 def _settled(burst: Burst, flow_px: Tensor, gain: Tensor, scale: int) -> Search:
     """The search for what a grid makes of a burst, its spectrum and mismatch settled."""
     search = Search(burst, flow_px, burst.valid.any(-1).any(-1), scale, gain=gain)
-    for _ in range(LOOKS):
-        search.look()
-    search.unbias()
-    for looks in (1, 2):
+    for looks in (LOOKS, 2, 1):
         for _ in range(looks):
             search.look()
-        search.budget()
-        search.outlier = torch.zeros_like(search.outlier)  # judged before
-        search.judged = False
-    search.look()
+        if looks > 1:
+            search.budget()
+            search.outlier = torch.zeros_like(search.outlier)  # judged before
+            search.judged = False
+        if looks == LOOKS:
+            search.unbias()  # not before: an image that must explain all would explain it wrongly
     return search

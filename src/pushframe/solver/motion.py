@@ -15,7 +15,7 @@ from .belief import FIRST_JITTER_PX, Belief, first_jitter
 from .fit import Fit
 from .search import Search
 
-LOOKS = 4  # after which the spectrum of known motion has nearly settled
+LOOKS = 6  # after which the spectrum of known motion has settled
 MASKED_LOOKS = 5  # in which the image grows into masked pixels, before anything else is judged
 SETTLED = 3  # steps after which residuals tell of the model, not of the motion
 LAST_STEPS = 2  # once the motion is nearly known, and with it what windows do to the frames
@@ -26,7 +26,7 @@ def fit_motion(
     start_px: Tensor,
     kept: Tensor,
     scale: int,
-    steps: int = 6,
+    steps: int = 8,
     moving: bool = True,
     belief: Belief | None = None,
     unbiased: bool = True,
@@ -83,8 +83,5 @@ def spectrum_of_translations(burst: Burst, flow_px: Tensor, gain: Tensor, scale:
     """Log power at the knots, (B, KNOTS), of the image of a burst whose motion is known."""
     search = Search(burst, flow_px, burst.valid.any(-1).any(-1), scale, gain=gain)
     for _ in range(LOOKS):
-        search.look()
-    search.unbias()
-    for _ in range(LAST_STEPS):
         search.look()
     return search.knots

@@ -319,15 +319,26 @@ class Search:
         self.kept = self.kept & ~lost
 
     def keep_the_better(self, start_px: Tensor) -> None:
-        """Return to the start where the likelihood there is higher, or the search was lost."""
-        found_px, found_gain, found = self.flow_px, self.gain, self.energy()
-        self._forget(~torch.isfinite(found))
+        """Return to the start where the likelihood there is higher, or the search was lost.
+
+        Of frames as windows left them: what is known of that is known at the place found.
+        """
+        found_px, found_gain, knots, bias = self.flow_px, self.gain, self.knots, self.bias
+        if isinstance(bias, Tensor):
+            self.bias = 0.0
+            self.look()
+        found = self.energy()
+        lost = ~torch.isfinite(found)
+        self._forget(lost)
         self.flow_px, self.gain = start_px, self.first_gain
         self._set_level()
         self.look()
         better = (found <= self.energy())[:, None]
         self.flow_px = torch.where(better[..., None], found_px, start_px)
         self.gain = torch.where(better, found_gain, self.gain)
+        self.knots = torch.where(lost[:, None], self.first_knots, knots)
+        if isinstance(bias, Tensor):
+            self.bias = torch.where(better[..., None, None], bias, 0)
         self._set_level()
         self.look()
         self.information = self.blocks.information(self._changes(), self.count)
@@ -337,6 +348,9 @@ class Search:
         some = lost[:, None]
         self.knots = torch.where(some, self.first_knots, self.knots)
         self.mismatch = torch.where(lost, 0, self.mismatch)
+        self.gain_std = torch.where(lost, GAIN_STD, self.gain_std)
+        if self.scene is not None:
+            self.scene = torch.where(some[..., None], 0, self.scene)
         self.outlier = self.outlier & ~some[..., None, None]
         self.image, self._spectra_seen = torch.where(some[..., None, None], 0, self.image), None
 

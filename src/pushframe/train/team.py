@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # once joined, its default arguments would keep the team for ever
 from torch import Tensor, nn
 
 from ..checks import require
@@ -27,6 +26,8 @@ class Team:
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
             return cls()
+        import torch.distributed.nn  # later, its default arguments would keep the team for ever
+
         if device.startswith("cuda"):
             torch.cuda.set_device(device)
         if not dist.is_initialized():
