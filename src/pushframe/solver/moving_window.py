@@ -1,4 +1,4 @@
-"""The window through which frames are compared: it moves with the scene."""
+"""The window through which frames are compared, which moves with the scene, and what it does."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from torch import Tensor
 
 from ..filters import tukey
 from ..forward import per_axis
+from ..gaussian import GaussianProblem
+from ..spectral import Transfer, to_folded
 
 TAPER = 1 / 8  # share of the frame's width over which the window falls to zero, at each side
 UNNOTICED_PX = 1.0  # by which a frame may miss the end of the window
@@ -42,3 +44,20 @@ def moving_window(
         return axis / axis.square().mean(-1, True).sqrt().clamp(min=1e-6)
 
     return per_axis(window, shape, flow_px.movedim(-1, 0), margin_px)
+
+
+def window_bias(
+    problem: GaussianProblem, scene: Tensor, see: Transfer, window: Tensor, margin_px: Tensor
+) -> Tensor:
+    """The windowed frames of an image less the frames of the windowed image, (B, N, H, W).
+
+    scene: (B, h, w), a canvas of the problem; see: shifts under periodic borders; window:
+    (B, N, H, W). The two differ where a shift's response changes faster than the window's spectrum
+    is wide: near the image's Nyquist frequency, which folds onto the frames' mean.
+    """
+    shape = (window.shape[-2], window.shape[-1])
+    at_rest = torch.zeros_like(problem.flow_px[:, :1])
+    tall, wide = moving_window(shape, at_rest, margin_px, problem.scale)
+    windowed = problem.crop(scene) * tall[:, 0, :, None] * wide[:, 0, None]
+    meant = see.predict(to_folded(windowed, problem.scale))
+    return window * problem.model.forward(scene) - torch.fft.irfft2(meant, s=shape, norm="ortho")

@@ -17,12 +17,11 @@ from ..spectral import (
     half_weight,
     image_frequencies,
     power_of,
-    to_folded,
     transfer,
 )
 from .belief import Belief, on_diagonal
 from .mismatch import freedom, model_mismatch
-from .moving_window import moving_window, unseen_margin
+from .moving_window import moving_window, unseen_margin, window_bias
 from .outliers import disagreeing_pixels
 
 LARGEST_STEP_PX = 0.25
@@ -134,24 +133,18 @@ class Search:
         self.knots = torch.where(masked, self.knots, first)
 
     def unbias(self) -> None:
-        """Take out of the frames what the window is known to do to them.
+        """Take out of the frames what the window does to them, by what it does to an image.
 
-        The model knows no window: a windowed image is not seen as windowed frames, most of all what
-        is near the image's Nyquist frequency, which folds onto the frames' mean. What that does to
-        an image much like the scene it does to the scene.
+        The image is solved without a window, as the frames were made.
         """
         good = self.burst.valid & ~self.outlier & self.kept[..., None, None]
         budget = self.noise_var + self.mismatch[:, None, None, None]
         problem = GaussianProblem(self.flow_px, good / budget, self.knots, self.scale)
         frames = self.burst.frames / self.gain[..., None, None] - self.level
         self.scene = problem.solve(frames, self.scene, TOLERANCE, ERROR_STD)
-        at_rest = torch.zeros_like(self.flow_px[:, :1])
-        tall, wide = moving_window(self.burst.shape, at_rest, self.margin_px, self.scale)
-        windowed = problem.crop(self.scene) * tall[:, 0, :, None] * wide[:, 0, None]
         if self.flow_px is not self.placed_px:
             self._place()
-        meant = self._frames_of(self.see.predict(to_folded(windowed, self.scale)))
-        self.bias = self.window * problem.model.forward(self.scene) - meant
+        self.bias = window_bias(problem, self.scene, self.see, self.window, self.margin_px)
 
     def _jitter_var(self, prior: Tensor) -> Tensor:
         """Variance that a shift of `jitter_px` adds to a frame, mean over frequencies, (B, 1).
@@ -189,11 +182,7 @@ class Search:
 
     def _predicted(self) -> Tensor:
         """What the image says that the windowed frames are, (B, N, H, W)."""
-        return self._frames_of(self.predicted)
-
-    def _frames_of(self, spectra: Tensor) -> Tensor:
-        """Those (B, N, H, W) of spectra (B, N, a, c)."""
-        return torch.fft.irfft2(spectra, s=self.burst.shape, norm="ortho")
+        return torch.fft.irfft2(self.predicted, s=self.burst.shape, norm="ortho")
 
     def step(self, moving: bool) -> None:
         """One step of Fisher scoring on shifts and gains; without `moving` on gains alone."""
