@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pushframe.burst import Burst, GeoRef, NoiseLaw
@@ -188,6 +188,7 @@ def test_write_refuses_what_it_cannot_say(tmp_path):
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(place=st.floats(0, 1, exclude_max=True), bits=st.integers(1, 255), cut=st.booleans())
+@example(place=0.98046875, bits=102, cut=False)  # a line break in the name of a key
 def test_damaged_bytes_are_a_users_error_or_nothing(tmp_path, place, bits, cut):
     path = tmp_path / "b.npz"
     np.savez(path, frames=raw(), **EXACT)

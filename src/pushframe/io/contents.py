@@ -25,7 +25,7 @@ def check_keys(keys: Iterable[str], known: tuple[str, ...]) -> None:
         if key not in known:
             nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
             raise BurstError(
-                f"expected keys among {', '.join(known)}, got '{key}': did you mean '{nearest}'?"
+                f"expected keys among {', '.join(known)}, got {key!r}: did you mean {nearest!r}?"
             )
 
 
