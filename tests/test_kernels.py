@@ -7,7 +7,7 @@ import torch
 
 import pushframe.spectral as spectral
 from pushframe.ops import median_over_frames
-from pushframe.prior import power_law, radial_basis, spectrum_at
+from pushframe.prior import power_law, spectral_basis, spectrum_at
 from pushframe.spectral import AliasBlocks, half_weight, image_frequencies, transfer
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -55,7 +55,7 @@ def test_alias_kernels_are_the_plain_operations(
     change = torch.randn(3, frames, 3, *shape, dtype=torch.complex64).cuda()
     image = torch.fft.rfft2(torch.randn(3, 2 * lattice[0], 2 * lattice[1]).cuda())
     even = power_law(torch.ones(3))  # the spectrum of real images is
-    even = spectrum_at(even, radial_basis(*image_frequencies(lattice, 2, even))).cuda()
+    even = spectrum_at(even, spectral_basis(*image_frequencies(lattice, 2, even))).cuda()
     count = half_weight(lattice[1], prior)
 
     def everything() -> dict[str, torch.Tensor]:

@@ -161,7 +161,7 @@ def test_exposures_far_off_arrive_before_windows_are_judged() -> None:
     usual, long, short = (
         fit_motion(batch.burst, start_px, kept, 2, steps=steps).gain for steps in (8, 14, 5)
     )
-    assert float((usual - long).abs().max()) < 0.002
+    assert float((usual - long).abs().max()) < 0.003
     assert float((short - long).abs().max()) > 0.005  # twin
 
 

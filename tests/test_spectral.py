@@ -7,11 +7,23 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pushframe.forward import forward_model
 from pushframe.linear import leading_factor, library_inverse, small_inverse
-from pushframe.prior import KNOTS, fit_spectrum, power_law, radial_basis, spectrum_at
+from pushframe.prior import (
+    KNOTS,
+    TERMS,
+    WAVES,
+    counted_basis,
+    fit_spectrum,
+    power_law,
+    radial_basis,
+    scaled,
+    spectral_basis,
+    spectrum_at,
+)
 from pushframe.spectral import (
     AliasBlocks,
     axis_frequencies,
@@ -136,7 +148,7 @@ def test_answers_move_the_mean_as_the_data_would() -> None:
 def test_images_are_solved_in_their_half_spectrum(scale: int, lattice: tuple[int, int]) -> None:
     flow = 2 * torch.rand(2, 5, 2, generator=generator()) - 1
     knots = power_law(torch.tensor([1.0, 2.0]))
-    prior = spectrum_at(knots, radial_basis(*image_frequencies(lattice, scale, flow)))
+    prior = spectrum_at(knots, spectral_basis(*image_frequencies(lattice, scale, flow)))
     blocks = AliasBlocks(transfer(flow, lattice, scale), torch.ones(2, 5), prior)
     image = torch.randn(2, scale * lattice[0], scale * lattice[1], generator=generator())
     solved = blocks.solve_image(torch.fft.rfft2(image))
@@ -164,6 +176,13 @@ def test_leading_factor_takes_the_largest_first() -> None:
     assert (part.square().sum((1, 2)) <= matrix.diagonal(dim1=1, dim2=2).sum(1) + 1e-4).all()
 
 
+def whole_basis(size: int) -> tuple[Tensor, Tensor]:
+    """The basis at all frequencies of a square image, (F, TERMS), and what a fit sums."""
+    side = torch.fft.fftfreq(size)
+    basis = spectral_basis(side[:, None], side).flatten(0, 1)
+    return basis, counted_basis(basis, torch.ones(len(basis), 1))
+
+
 def wiener(data: Tensor, knots: Tensor, basis: Tensor, noise_var: float) -> list[Tensor]:
     """Prior, power of the mean and known share of images in white noise: what a fit is given."""
     prior = spectrum_at(knots, basis)
@@ -174,47 +193,86 @@ def wiener(data: Tensor, knots: Tensor, basis: Tensor, noise_var: float) -> list
 def test_the_spectrum_of_noisy_images_is_found() -> None:
     """From draws of a spectrum that falls far below the noise, in the steps that a search has."""
     size, noise_var = 128, 1e-4
-    side = torch.fft.fftfreq(size)
-    basis = radial_basis(side[:, None], side).flatten(0, 1)
+    basis, counted = whole_basis(size)
     law = power_law(torch.tensor([0.02]))
     frequency = torch.logspace(math.log10(1 / 256), math.log10(math.sqrt(0.5)), KNOTS)
-    truth = law - 60 * frequency**2  # e^-15 of a power law at the Nyquist frequency
+    truth = law.clone()
+    truth[:, :KNOTS] -= 60 * frequency**2  # e^-15 of a power law at the Nyquist frequency
     power = spectrum_at(truth, basis)
     draws = torch.randn(6, 2, size * size, generator=generator()).square().mean(1)
     data = draws * (power + noise_var)
     knots = law.expand(6, -1)
     for _ in range(8):
-        knots = fit_spectrum(knots, *wiener(data, knots, basis, noise_var), basis)
-    shown = truth[0] > math.log(noise_var)
-    assert (knots.mean(0) - truth[0])[6:][shown[6:]].abs().max() < 0.3
-    assert knots[:, -1].max() < math.log(noise_var) - 4  # truth: -14.8 there, noise: -9.2
+        knots = fit_spectrum(knots, *wiener(data, knots, basis, noise_var), counted)
+    shown = truth[0, :KNOTS] > math.log(noise_var)
+    assert (knots.mean(0) - truth[0])[6:KNOTS][shown[6:]].abs().max() < 0.3
+    assert knots[:, KNOTS - 1].max() < math.log(noise_var) - 4  # truth: -14.8, noise: -9.2
+    assert knots[:, KNOTS:].abs().max() < 0.1  # no directions where there are none
 
-    slow = law.expand(6, -1)  # twin: the share is not what is wrong
+    slow = law[:, :KNOTS].expand(6, -1)  # twin: the share is not what is wrong
+    curve = basis[:, :KNOTS]
     for _ in range(8):
-        _, mean, known = wiener(data, slow, basis, noise_var)
-        slow = ((mean @ basis) / (known @ basis)).nan_to_num(1).log()
+        _, mean, known = wiener(data, slow, curve, noise_var)
+        slow = ((mean @ curve) / (known @ curve)).nan_to_num(1).log()
     assert slow[:, -1].min() > math.log(noise_var) - 3.5
 
 
 def test_power_law_has_the_stated_variance() -> None:
     side = torch.fft.fftfreq(200)
-    power = spectrum_at(power_law(torch.tensor([0.01, 0.3])), radial_basis(side[:, None], side))
+    power = spectrum_at(power_law(torch.tensor([0.01, 0.3])), spectral_basis(side[:, None], side))
     torch.testing.assert_close(power.mean((1, 2)), torch.tensor([0.01, 0.3]), rtol=0.05, atol=0)
     assert math.isclose(float(radial_basis(side[:, None], side).sum(-1).max()), 1, rel_tol=1e-5)
 
 
 def test_the_spectrum_never_rises() -> None:
     axis = torch.fft.fftfreq(64)
-    basis = radial_basis(axis[:, None], axis).flatten(0, 1)
+    basis, counted = whole_basis(64)
     frequency = (axis[:, None] ** 2 + axis**2).sqrt().flatten()
     power = 1 / (frequency**2 + 1e-3) + 900 * torch.exp(-(((frequency - 0.4) / 0.04) ** 2))
     ones = torch.ones_like(power)
-    knots = falling = torch.zeros(1, KNOTS)
+    knots = falling = torch.zeros(1, TERMS)
     alone = (1 / (frequency**2 + 1e-3))[None]
     for _ in range(8):
         prior, own = spectrum_at(knots, basis), spectrum_at(falling, basis)
-        knots = fit_spectrum(knots, prior, power[None], ones[None], basis)
-        falling = fit_spectrum(falling, own, alone, ones[None], basis)
-    assert knots.shape == (1, KNOTS)
-    assert bool((knots.diff() <= 0).all())
-    assert bool((falling.diff() < 0).all())  # a spectrum that falls by itself is left alone
+        knots = fit_spectrum(knots, prior, power[None], ones[None], counted)
+        falling = fit_spectrum(falling, own, alone, ones[None], counted)
+    assert knots.shape == (1, TERMS)
+    assert bool((knots[:, :KNOTS].diff() <= 0).all())
+    assert bool((falling[:, :KNOTS].diff() < 0).all())  # a spectrum that falls by itself is left alone
+
+
+def test_directions_of_a_scene_are_found() -> None:
+    """Of streets that run one way, and of an optic that is sharper along one axis, in noise."""
+    size, noise_var = 96, 1e-3
+    basis, counted = whole_basis(size)
+    law = power_law(torch.tensor([0.05]))
+    truth = law.expand(4, -1).clone()
+    truth[:, KNOTS:] = torch.randn(4, WAVES, generator=generator()).clamp(-1, 1) / 2
+    draws = torch.randn(4, 2, size * size, generator=generator(1)).square().mean(1)
+    data = draws * (spectrum_at(truth, basis) + noise_var)
+    knots = law.expand(4, -1)
+    for _ in range(10):
+        knots = fit_spectrum(knots, *wiener(data, knots, basis, noise_var), counted)
+    off = (basis @ (knots - truth).T)[basis[:, :6].sum(1) == 0]
+    blind = (basis @ (F.pad(knots[:, :KNOTS], [0, WAVES]) - truth).T)[basis[:, :6].sum(1) == 0]
+    assert off.square().mean().sqrt() < 0.2
+    assert blind.square().mean().sqrt() > 0.35  # twin: the curve alone
+
+
+def test_a_spectrum_is_that_of_a_real_image() -> None:
+    """The power at a frequency and at its opposite are the same, those of the borders too."""
+    terms = torch.randn(1, TERMS, generator=generator())
+    for size in (16, 17):
+        side = torch.fft.fftfreq(size)
+        power = spectrum_at(terms, spectral_basis(side[:, None], side))
+        opposite = power.flip(1, 2).roll((1, 1), (1, 2))
+        torch.testing.assert_close(power, opposite)
+
+
+def test_more_power_leaves_the_directions() -> None:
+    terms = torch.randn(2, TERMS, generator=generator())
+    side = torch.fft.fftfreq(12)
+    basis = spectral_basis(side[:, None], side)
+    torch.testing.assert_close(
+        spectrum_at(scaled(terms, 3.0), basis), 3 * spectrum_at(terms, basis), rtol=1e-5, atol=0
+    )

@@ -19,7 +19,7 @@ from .forward import canvas_shape, forward_model
 from .linear import conjugate_gradients
 from .local_prior import LocalPrior
 from .ops import spread
-from .prior import radial_basis, spectrum_at
+from .prior import scaled, spectral_basis, spectrum_at
 from .spectral import AliasBlocks, half_weight, image_frequencies, to_image, transfer
 
 CANVAS_PAD_PX = 4  # low-res px: room for shifted frames; the kernel's tails end there
@@ -36,25 +36,25 @@ def weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _canvas_basis(canvas: tuple[int, int], device: torch.device) -> Tensor:
-    """The knots' weights at the frequencies of a canvas' half spectrum, (h, w // 2 + 1, KNOTS)."""
+    """The knots' weights at the frequencies of a canvas' half spectrum, (h, w // 2 + 1, TERMS)."""
     with torch.inference_mode(False):  # kept, and maybe trained through later
         rows = torch.fft.fftfreq(canvas[0], device=device)[:, None]
-        return radial_basis(rows, torch.fft.rfftfreq(canvas[1], device=device))
+        return spectral_basis(rows, torch.fft.rfftfreq(canvas[1], device=device))
 
 
 @lru_cache(maxsize=8)
 def folded_basis(lattice: tuple[int, int], scale: int, device: torch.device) -> Tensor:
-    """The knots' weights at the aliases of a lattice's frequencies, (K, a, c, KNOTS)."""
+    """The knots' weights at the aliases of a lattice's frequencies, (K, a, c, TERMS)."""
     with torch.inference_mode(False):
         like = torch.zeros((), device=device)
-        return radial_basis(*image_frequencies(lattice, scale, like))
+        return spectral_basis(*image_frequencies(lattice, scale, like))
 
 
 class GaussianProblem:
     """One linear problem a burst: the forward model, the pixels' precision, the prior.
 
     flow_px: (B, N, 2[, H, W]); precision: (B, N, H, W), zero leaves a pixel out; knots: log
-    power of the prior, (B, KNOTS), see `prior`. `with_detail` makes that prior a local one.
+    power of the prior, (B, TERMS), see `prior`. `with_detail` makes that prior a local one.
     """
 
     local: LocalPrior | None = None
@@ -101,7 +101,7 @@ class GaussianProblem:
     def tightened(self, factor: float) -> GaussianProblem:
         """The same problem with a prior of so many times the precision."""
         other = copy.copy(self)
-        other.knots = self.knots - math.log(factor)
+        other.knots = scaled(self.knots, 1 / factor)
         other.prior, other.folded_prior = self.prior / factor, self.folded_prior / factor
         other.stiffness = self.stiffness * factor
         other._weigh(self.precision)

@@ -20,6 +20,7 @@ from .burst import Burst, NoiseLaw
 from .checks import check_scale, require
 from .gaussian import GaussianProblem, weighted_mean
 from .noise import QUANTISATION_DN2, frame_noise_var
+from .prior import scaled
 from .solver.motion import fit_motion
 from .solver.solve import without_foreign
 
@@ -124,7 +125,7 @@ class _Alike:
     def next_law(self, law: NoiseLaw, draws: int, generator: torch.Generator) -> NoiseLaw:
         """The law that the residuals tell, the frames weighted by the law before, (1,)."""
         noise_var = frame_noise_var(dataclasses.replace(self.burst, noise=law)) / self.gain**2
-        knots = self.fit.knots + math.log(LOOSENESS)
+        knots = scaled(self.fit.knots, LOOSENESS)
         problem = GaussianProblem(self.fit.flow_px, self.good / noise_var, knots, self.scale)
         frames = self.burst.frames / self.gain
         level = weighted_mean(frames, problem.precision)

@@ -1,4 +1,8 @@
-"""The image's power spectrum, a smooth radial curve fitted to the burst itself."""
+"""The image's power spectrum, fitted to the burst itself: a smooth radial curve, and directions.
+
+The log power at a frequency is that of the curve there, plus waves of its angle, up to the fourth,
+that grow and fade along the radius. Streets, rows and an optic's own axes give a scene directions.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-KNOTS = 20
+KNOTS = 20  # of the curve
+RINGS = (0.125, 0.25, 0.5)  # cycles per high-res px, where the waves have heights of their own
+WAVES = 4 * len(RINGS)  # of two and four periods in a circle, cosines and sines
+TERMS = KNOTS + WAVES  # that describe a spectrum; called knots for short
+WAVE_STD = 0.15  # of heights, in log power, before the burst has told
 LOWEST = 1 / 256  # cycles per high-res px
 SMOOTHNESS = 30.0  # of log power, against the number of frequencies around a knot
 LARGEST_STEP = 3.0  # of log power, at once
@@ -32,6 +40,40 @@ def radial_basis(fy: Tensor, fx: Tensor) -> Tensor:
     return one_hot * (1 - share) + one_hot.roll(1, -1) * share
 
 
+def spectral_basis(fy: Tensor, fx: Tensor) -> Tensor:
+    """What the log power at frequencies adds up from, (..., TERMS): knots, then heights of waves.
+
+    fy, fx: as of `radial_basis`. A wave has its height at each ring, less towards the next ones an
+    octave away, none below the first by more than that, and keeps it beyond the last. At the
+    Nyquist frequency of an axis, where left is right, there are no sines.
+    """
+    fy, fx = torch.broadcast_tensors(fy, fx)
+    octave = torch.sqrt(fy**2 + fx**2).clamp(min=LOWEST).log2()[..., None]
+    rings = torch.tensor(RINGS, device=octave.device).log2()
+    share = (1 - (octave.clamp(max=math.log2(RINGS[-1])) - rings).abs()).clamp(min=0)
+    angle = torch.atan2(fy, fx)[..., None]
+    turned = share * (torch.maximum(fy.abs(), fx.abs()) < 0.5)[..., None]
+    waves = [
+        height * wave(turns * angle)
+        for turns in (2, 4)
+        for height, wave in ((share, torch.cos), (turned, torch.sin))
+    ]
+    return torch.cat([radial_basis(fy, fx), *waves], -1)
+
+
+def counted_basis(basis: Tensor, count: Tensor) -> Tensor:
+    """What `fit_spectrum` sums over frequencies: (F, TERMS + WAVES), of a basis (F, TERMS).
+
+    count: (F, 1), how many frequencies each entry stands for.
+    """
+    return torch.cat([basis, basis[:, KNOTS:].square()], 1) * count
+
+
+def scaled(knots: Tensor, factor: float) -> Tensor:
+    """The spectrum of an image of so many times the power."""
+    return torch.cat([knots[:, :KNOTS] + math.log(factor), knots[:, KNOTS:]], 1)
+
+
 @cache
 def _roughness(device: torch.device) -> tuple[Tensor, Tensor]:
     """The quadratic form of second differences of the knots, and the unit matrix."""
@@ -44,12 +86,24 @@ def _roughness(device: torch.device) -> tuple[Tensor, Tensor]:
 def fit_spectrum(
     knots: Tensor, prior: Tensor, power: Tensor, known: Tensor, counted: Tensor
 ) -> Tensor:
-    """Better log powers at the knots, (B, KNOTS), from the power (B, F) of a posterior mean.
+    """A better spectrum, (B, TERMS), from the power (B, F) of a posterior mean.
 
     knots, prior: those that the mean was found with, prior (B, F) at its frequencies. known: (B, F)
     how far the data determine each, `1 - posterior / prior variance`; the mean of a right prior
-    shows just that share of it. counted: (F, KNOTS), the knots' basis times the number of
-    frequencies that each entry stands for.
+    shows just that share of it. counted: (F, TERMS + WAVES), see `counted_basis`.
+    """
+    shown = known * prior
+    sums = torch.stack([shown, known * shown, known.square(), power, power / prior - known])
+    of_curve, of_waves, of_squares = (sums @ counted).split([KNOTS, WAVES, WAVES], -1)
+    curve, height = knots[:, :KNOTS], knots[:, KNOTS:]
+    # a step of Fisher scoring, each height by itself: over a circle the waves are orthogonal
+    slope = of_waves[4] - height / WAVE_STD**2
+    change = (slope / (of_squares[2] + WAVE_STD**-2)).clamp(-WAVE_STD, WAVE_STD)
+    return torch.cat([_better_curve(curve, of_curve[:4]), height + change], 1)
+
+
+def _better_curve(knots: Tensor, sums: Tensor) -> Tensor:
+    """The radial curve of `fit_spectrum`, (B, KNOTS), from its sums about each knot, (4, B, KNOTS).
 
     Where power is missing the share is what is wrong too: a scene without detail would be followed
     as 1, 1/2, 1/3, ... of the noise, so the step is divided by the share (Fisher scoring). A knot
@@ -58,8 +112,6 @@ def fit_spectrum(
     appears beyond a dip is not the scene's but what frames of different days disagree about, which
     repeats with the pixels.
     """
-    shown = known * prior
-    sums = torch.stack([shown, known * shown, known.square(), power]) @ counted
     expected, twice, trust, found = sums.unbind()
     expected = expected.clamp(min=1e-20)
     excess = (found / expected).clamp(min=1e-6).log()
@@ -77,22 +129,23 @@ def fit_spectrum(
 
 
 def spectrum_at(knots: Tensor, basis: Tensor) -> Tensor:
-    """The spectrum (B, ...) of log powers (B, KNOTS) at a basis (..., KNOTS)."""
+    """The spectrum (B, ...) of its terms (B, TERMS) at a basis (..., TERMS)."""
     return torch.einsum("bk,...k->b...", knots, basis).exp()
 
 
 def power_law(variance: Tensor) -> Tensor:
-    """Log power at the knots, (B, KNOTS), of `c / (f^2 + 1e-4)^1.25` with a given variance (B,)."""
-    return _unit_power_law(variance.device) + variance.log()[:, None]
+    """The spectrum (B, TERMS) of `c / (f^2 + 1e-4)^1.25` with a given variance (B,)."""
+    curve = _unit_power_law(variance.device) + variance.log()[:, None]
+    return F.pad(curve, [0, WAVES])
 
 
 @cache
 def _unit_power_law(device: torch.device) -> Tensor:
-    """The same of variance 1, (KNOTS,)."""
+    """The curve of variance 1, (KNOTS,)."""
     with torch.inference_mode(False):  # kept, and maybe trained through later
         low, high = math.log10(LOWEST), math.log10(math.sqrt(0.5))
         frequency = torch.logspace(low, high, KNOTS, device=device)
         log_shape = -1.25 * (frequency**2 + 1e-4).log()
         side = torch.fft.fftfreq(256, device=device)
-        mean = spectrum_at(log_shape[None], radial_basis(side[:, None], side)).mean()
+        mean = (radial_basis(side[:, None], side) @ log_shape).exp().mean()
         return log_shape - mean.log()

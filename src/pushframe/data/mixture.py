@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DEAD_PIXELS = 1e-3  # share, in a burst that has holes
 HOLED_FRAMES = 0.3  # share of its frames
+WIDEST_NOISE = 4.0  # of the standard deviations of one batch
 SATURATED_STEPS = 2  # of exposure, where frames saturate: longer ones would be white all over
 
 
@@ -28,8 +29,8 @@ class Mixture:
     """How likely each kind of burst is. The default is the paper's preset alone.
 
     paper, affine, continuous: weights of the presets. psf_hpx: of `continuous`, uniform.
-    noise_std_dn: in place of the presets' own, uniform, one a burst. noise_a: in place of that
-    of `affine`, uniform. exposure_error: relative rms, uniform, one a batch.
+    noise_std_dn: in place of the presets' own, one a burst, uniform in an octave or two that lie
+    anywhere in it, evenly in the logarithm. noise_a: in place of that of `affine`, uniform. exposure_error: relative rms, uniform, one a batch.
     drifting, saturated, masked: shares of batches; masked ones have holes in some of their frames.
     longest_first: share of batches whose references are their longest exposures: the less noise
     in what a network must predict, the more it learns from it. Not those that saturate.
@@ -91,7 +92,7 @@ def draw_setting(host: np.random.Generator, config: DataConfig, scale: int) -> S
         frames=count,
         size=config.size,
         scale=scale,
-        noise_std_dn=mix.noise_std_dn,
+        noise_std_dn=_part_of(mix.noise_std_dn, host),
         noise_a=noise_a if name == "affine" else None,
         psf_hpx=psf_hpx if name == "continuous" else None,
         exposure_error=error,
@@ -101,6 +102,17 @@ def draw_setting(host: np.random.Generator, config: DataConfig, scale: int) -> S
         exposure_steps=SATURATED_STEPS if saturated else None,
         longest_first=bool(longest_first and not saturated),
     )
+
+
+def _part_of(
+    ends: tuple[float, float] | None, host: np.random.Generator
+) -> tuple[float, float] | None:
+    """A range of at most a factor of WIDEST_NOISE, anywhere in a wider one."""
+    if ends is None or ends[1] <= WIDEST_NOISE * ends[0]:
+        return ends
+    lowest = max(ends[0], 1e-3 * ends[1])
+    least = float(np.exp(host.uniform(np.log(lowest), np.log(ends[1] / WIDEST_NOISE))))
+    return least, WIDEST_NOISE * least
 
 
 def random_holes(burst: Burst, generator: torch.Generator) -> Burst:

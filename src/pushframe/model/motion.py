@@ -1,6 +1,8 @@
 """Motion of the frames, by name: the solver's, Lucas-Kanade's, a network's, the simulator's.
 
 "translations" is the solver's, bends and heavy masks left aside: many times faster.
+"rough_translations" leaves in the frames what its windows do to them, too little to matter to a
+network that makes its image itself.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from ..registration import register
 from ..solver import Belief, locate, locate_translations
 from .network import Motion, Network
 
-MotionKind = Literal["solver", "translations", "lucas_kanade", "network", "true"]
+MotionKind = Literal[
+    "solver", "translations", "rough_translations", "lucas_kanade", "network", "true"
+]
 
 
 def find_motion(
@@ -64,7 +68,10 @@ def estimate_motion(
         return burst, Motion(true_px, torch.ones_like(burst.exposure))
     if kind == "lucas_kanade":
         return burst, Motion(register(burst), torch.ones_like(burst.exposure))
-    found = locate(burst, scale, belief) if kind == "solver" else locate_translations(burst, scale)
+    if kind == "solver":
+        found = locate(burst, scale, belief)
+    else:
+        found = locate_translations(burst, scale, unbiased=kind == "translations")
     # what the solver leaves out becomes invalid
     motion = Motion(found.flow_px, found.gain, found.covariance)
     return dataclasses.replace(burst, valid=found.used), motion

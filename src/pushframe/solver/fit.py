@@ -17,7 +17,7 @@ class Fit:
 
     flow_px: (B, N, 2). gain: (B, N) true over stated exposure, the reference's as the unit.
     covariance: (B, 3N, 3N) of each frame's (dy, dx, gain), zero where nothing was estimated.
-    knots: (B, KNOTS) log power of the image. mismatch: (B,) variance that the model leaves.
+    knots: (B, TERMS) log power of the image. mismatch: (B,) variance that the model leaves.
     outlier: (B, N, H, W) pixels that disagree with the other frames. kept: (B, N) frames used.
     information, slope: (B, 3N, 3N) and (B, N, 3), of the likelihood alone, where the search ended.
     scene: (B, h, w), nearly the image, on the canvas of a `GaussianProblem`, if the fit made one.

@@ -26,7 +26,7 @@ from ..gaussian import (
 )
 from ..linear import conjugate_gradients
 from ..noise import frame_noise_var
-from ..prior import radial_basis, spectrum_at
+from ..prior import spectral_basis, spectrum_at
 from ..spectral import AliasBlocks, axis_frequencies, half_weight, image_frequencies, transfer
 from .belief import Belief, Evidence, evidence_of, on_diagonal
 from .bend import COEFFICIENT_PX, flow_of, image_slopes, slopes_of
@@ -111,7 +111,7 @@ class Joint:
     def _jitter_var(self) -> Tensor:
         """What misplaced frames add to their noise, (B,)."""
         fy, fx = (torch.fft.fftfreq(64, device=self.knots.device) for _ in range(2))
-        power = spectrum_at(self.knots, radial_basis(fy[:, None], fx))
+        power = spectrum_at(self.knots, spectral_basis(fy[:, None], fx))
         square = (2 * math.pi * self.scale) ** 2 * (fy[:, None] ** 2 + fx**2) / 2
         return self.jitter_px**2 * (power * square).mean((-1, -2))
 
@@ -201,7 +201,7 @@ class Joint:
         problem, shape = self.problem, self.burst.shape
         shift_px = self.flow_px if self.flow_px.ndim == 3 else self.flow_px.mean((-1, -2))
         prior = spectrum_at(
-            self.knots, radial_basis(*image_frequencies(shape, self.scale, self.knots))
+            self.knots, spectral_basis(*image_frequencies(shape, self.scale, self.knots))
         )
         weight = problem.typical_precision()
         blocks = AliasBlocks(transfer(shift_px, shape, self.scale), weight, prior)

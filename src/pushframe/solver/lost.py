@@ -1,4 +1,7 @@
-"""Frames that a fit left out may only have begun too far off: they are looked for again.
+"""Frames that do not belong, and frames that only began too far off.
+
+With few other frames an image can be made that shows one of another scene as well, and what it
+cannot explain passes for mismatch. Without that frame nothing is left unexplained.
 
 Two aliased frames, much masked ones above all, may resemble each other most a pixel from where
 they belong. The image that the other frames make is not aliased, and shows where.
@@ -11,13 +14,19 @@ from torch import Tensor
 
 from ..burst import Burst
 from ..forward import forward_model
+from ..noise import frame_noise_var
 from .belief import Belief
 from .fit import Fit
 from .image import Reconstruction, reconstruct
 from .motion import fit_motion
+from .search import Search
 
 REACH_PX = 2.0
 STEP_PX = 0.25
+SUSPICIOUS = 3.0  # mismatch over the variance of noise, where frames are suspected
+SUSPECTS = 4
+EXPLAINED = 0.1  # of a mismatch, at most, is left without the one to blame
+TOLERATED = 0.5  # of the noise variance, that frames found again may add to a mismatch
 
 
 def fit_translations(
@@ -28,22 +37,64 @@ def fit_translations(
     moving: bool = True,
     belief: Belief | None = None,
 ) -> Fit:
-    """As `fit_motion`; where it left frames out, again from where the image of the rest has them.
+    """As `fit_motion`; where it left frames out, again without them, and from where they may be.
 
-    The second fit counts where more frames agree with it.
+    What does not belong drags the others along before it is left out, so these begin anew. Their
+    image then shows where the frames left out would fit, and a fit with those frames counts where
+    more of them agree with it and it leaves no more unexplained.
     """
     fit = fit_motion(burst, start_px, kept, scale, moving=moving, belief=belief)
-    lost = (kept & ~fit.kept & burst.valid.any(-1).any(-1)).any(1).nonzero()[:, 0]
-    if not moving or not len(lost):
+    if not moving:
         return fit
-    part, old = burst.part(lost), fit.part(lost)
-    good = part.valid & ~old.outlier & old.kept[..., None, None]
-    made = reconstruct(part, good, old.flow_px, old.gain, old.knots, scale)
-    found_px = nearest_places(made, part, old.gain)
-    held = None if belief is None else belief.part(lost)
+    fit = _without_culprits(fit, burst, start_px, kept, scale, belief)
+    lost = (kept & ~fit.kept & burst.valid.any(-1).any(-1)).any(1).nonzero()[:, 0]
+    if not len(lost):
+        return fit
+    part, held = burst.part(lost), None if belief is None else belief.part(lost)
+    rest = fit_motion(part, start_px[lost], fit.kept[lost], scale, belief=held)
+    fit = fit.with_part(lost, rest)
+    good = part.valid & ~rest.outlier & rest.kept[..., None, None]
+    made = reconstruct(part, good, rest.flow_px, rest.gain, rest.knots, scale)
+    found_px = nearest_places(made, part, rest.gain)
     again = fit_motion(part, found_px, kept[lost], scale, belief=held)
-    better = (again.kept.sum(1) > old.kept.sum(1)).nonzero()[:, 0]
+    noise = made.noise_var.flatten(1).median(1).values
+    explained = again.mismatch < rest.mismatch + TOLERATED * noise
+    more = again.kept.sum(1) > rest.kept.sum(1)
+    better = (more & explained).nonzero()[:, 0]
     return fit.with_part(lost[better], again.part(better))
+
+
+def _without_culprits(
+    fit: Fit, burst: Burst, start_px: Tensor, kept: Tensor, scale: int, belief: Belief | None
+) -> Fit:
+    """Where much is left unexplained, a fit without the one frame that is to blame, if one is.
+
+    Each of the frames that surprised most at the start is left out in turn.
+    """
+    noise = frame_noise_var(burst).mean((-1, -2)).median(1).values
+    much = (fit.mismatch > SUSPICIOUS * noise) & (fit.kept == kept).all(1)
+    index = (much & (kept.sum(1) > scale**2)).nonzero()[:, 0]
+    if not len(index):
+        return fit
+    part, start, used = burst.part(index), start_px[index], kept[index]
+    held = None if belief is None else belief.part(index)
+    search = Search(part, start, used, scale, held)
+    search.look()
+    search.look()
+    search.budget()
+    surprise = search.surprise.masked_fill(~used, 0).nan_to_num(torch.inf)
+    surprise[:, 0] = -1  # the reference stays
+    fits = []
+    for suspect in surprise.topk(min(SUSPECTS, burst.count - 1)).indices.T:
+        others = used.scatter(1, suspect[:, None], False)
+        fits.append(fit_motion(part, start, others, scale, belief=held))
+    left = torch.stack([one.mismatch for one in fits])
+    explained = left < EXPLAINED * fit.mismatch[index]
+    guilty = explained.sum(0) == 1
+    for number, one in enumerate(fits):
+        chosen = (guilty & explained[number]).nonzero()[:, 0]
+        fit = fit.with_part(index[chosen], one.part(chosen))
+    return fit
 
 
 def nearest_places(made: Reconstruction, burst: Burst, gain: Tensor) -> Tensor:

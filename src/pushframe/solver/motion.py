@@ -8,6 +8,9 @@ let the image explain noise, and with few frames it drives them away from the tr
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -22,6 +25,7 @@ SETTLED = 3  # steps after which residuals tell of the model, not of the motion
 LAST_STEPS = 2  # once the motion is nearly known, and with it what windows do to the frames
 FEW = 2  # frames an alias, up to which a likelihood has several peaks
 PEAK_JITTER_PX = 0.0125  # what the highest of them may be off
+CLEARLY = 20.0  # of -2 log likelihood, by which another peak must be higher
 
 
 def fit_motion(
@@ -40,82 +44,122 @@ def fit_motion(
     `moving` False the shifts stay as they are and only the rest is fitted. belief: of translations
     and gains. unbiased: take out what windows do to frames, which matters more to gains than to
     shifts. Never worse than its start: where the likelihood (with the belief, the posterior) ended
-    below that of the start, the start is kept.
+    below that of the start, the start is kept. Few frames are looked at again: their likelihood has
+    several peaks.
     """
-    jitter_px = first_jitter(start_px, belief, FIRST_JITTER_PX)
-    begin_px, few = start_px, (kept.sum(1) <= FEW * scale**2).nonzero()[:, 0]
-    if moving and len(few):
-        held = None if belief is None else belief.part(few)
-        peak_px = _highest_peak(burst.part(few), start_px[few], kept[few], scale, steps, held)
-        begin_px = start_px.index_copy(0, few, peak_px)
-        jitter_px = jitter_px.index_copy(0, few, jitter_px[few].clamp(max=PEAK_JITTER_PX))
-    search = Search(burst, begin_px, kept, scale, belief)
-    search.look()
-    search.grow_into_masks(MASKED_LOOKS)
-    for count in range(steps):
-        search.jitter_px = jitter_px / 2**count if moving else 0 * jitter_px
-        search.look()
-        search.step(moving)
-        if count >= SETTLED:
-            search.learn_gain_std()
-            search.budget()
-    search.jitter_px = 0 * jitter_px
-    for _ in range(LAST_STEPS):
-        if unbiased:
-            search.unbias()
-        search.look()
-        search.step(moving)
-        search.learn_gain_std()
-        search.budget()
-    search.look()
-    search.budget()
-    search.expel()
-    search.look()
-    search.step(moving)
-    search.look()
-    if moving:
-        search.keep_the_better(start_px)
-    return Fit(
-        search.flow_px,
-        search.gain,
-        search.covariance(moving),
-        search.knots,
-        search.mismatch,
-        search.outlier,
-        search.kept,
-        *search.likelihood(),
-        search.scene,
-    )
+    task = _Task(burst, start_px, kept, scale, steps, moving, belief, unbiased)
+    fit = task.fit(FIRST_JITTER_PX)
+    # not where frames were left out: a search that doubts nothing would give in to them
+    few = (kept.sum(1) <= FEW * scale**2) & (fit.kept == kept).all(1) & moving
+    index = few.nonzero()[:, 0]
+    if not len(index):
+        return fit
+    peak_px, higher = task.part(index).higher_peak(fit.part(index))
+    index, peak_px = index[higher], peak_px[higher]
+    if not len(index):
+        return fit
+    again = dataclasses.replace(task.part(index), start_px=peak_px).fit(PEAK_JITTER_PX)
+    return fit.with_part(index, again)
 
 
-def _highest_peak(
-    burst: Burst, start_px: Tensor, kept: Tensor, scale: int, steps: int, belief: Belief | None
-) -> Tensor:
-    """The likelier end of two searches, (B, N, 2): one from afar, one that trusts its start.
+@dataclass(frozen=True)
+class _Task:
+    """What `fit_motion` is given."""
 
-    Shifts and gains are all that is doubted: a mismatch would excuse any peak.
-    """
-    ends = []
-    for usual_px in (FIRST_JITTER_PX, PEAK_JITTER_PX):
-        search = Search(burst, start_px, kept, scale, belief)
-        jitter_px = first_jitter(start_px, belief, usual_px)
+    burst: Burst
+    start_px: Tensor
+    kept: Tensor
+    scale: int
+    steps: int
+    moving: bool
+    belief: Belief | None
+    unbiased: bool
+
+    def part(self, index: Tensor) -> _Task:
+        """The same for some bursts of the batch."""
+        return dataclasses.replace(
+            self,
+            burst=self.burst.part(index),
+            start_px=self.start_px[index],
+            kept=self.kept[index],
+            belief=None if self.belief is None else self.belief.part(index),
+        )
+
+    def search(self, start_px: Tensor, gain: Tensor | None = None) -> Search:
+        """A search that has looked once, into masked pixels too."""
+        search = Search(self.burst, start_px, self.kept, self.scale, self.belief, gain)
         search.look()
         search.grow_into_masks(MASKED_LOOKS)
-        for count in range(steps):
-            search.jitter_px = jitter_px / 2**count
+        return search
+
+    def fit(self, jitter_px: float) -> Fit:
+        """From the start, which may be off by so much."""
+        search, moving = self.search(self.start_px), self.moving
+        jitter = first_jitter(self.start_px, self.belief, jitter_px) * moving
+        for count in range(self.steps):
+            search.jitter_px = jitter / 2**count
             search.look()
-            search.step(moving=True)
-        search.jitter_px = 0 * jitter_px
+            search.step(moving)
+            if count >= SETTLED:
+                search.learn_gain_std()
+                search.budget()
+        search.jitter_px = 0 * jitter
+        for _ in range(LAST_STEPS if self.unbiased else 0):
+            search.unbias()
+            search.look()
+            search.step(moving)
+            search.learn_gain_std()
+            search.budget()
         search.look()
+        search.budget()
+        search.expel()
         search.look()
-        ends.append((search.flow_px, search.energy().nan_to_num(torch.inf)))
-    (far_px, far), (near_px, near) = ends
-    best_px = torch.where((near < far)[:, None, None], near_px, far_px)
-    return torch.where(torch.isfinite(best_px), best_px, start_px)
+        search.step(moving)
+        search.look()
+        if moving:
+            search.keep_the_better(self.start_px)
+        return Fit(
+            search.flow_px,
+            search.gain,
+            search.covariance(moving),
+            search.knots,
+            search.mismatch,
+            search.outlier,
+            search.kept,
+            *search.likelihood(),
+            search.scene,
+        )
+
+    def higher_peak(self, fit: Fit) -> tuple[Tensor, Tensor]:
+        """Shifts (B, N, 2) likelier than those of a fit, if there are any (B,) bool.
+
+        From the start and from the fit, by searches to which neither is far off. Shifts and gains
+        are all that they doubt: a mismatch, growing with what is wrong, excuses any peak.
+        """
+        search = self.search(fit.flow_px, fit.gain)
+        for _ in range(LOOKS):
+            search.look()
+        best_px, least = fit.flow_px, search.energy() - CLEARLY
+        higher = torch.zeros_like(least, dtype=torch.bool)
+        for start_px in (self.start_px, fit.flow_px):
+            search = self.search(start_px)
+            jitter = first_jitter(start_px, self.belief, PEAK_JITTER_PX)
+            for count in range(self.steps):
+                search.jitter_px = jitter / 2**count
+                search.look()
+                search.step(moving=True)
+            search.jitter_px = 0 * jitter
+            search.look()
+            search.look()
+            energy = search.energy()
+            likelier = energy < least
+            best_px = torch.where(likelier[:, None, None], search.flow_px, best_px)
+            least, higher = torch.where(likelier, energy, least), higher | likelier
+        return best_px, higher
 
 
 def spectrum_of_translations(burst: Burst, flow_px: Tensor, gain: Tensor, scale: int) -> Tensor:
-    """Log power at the knots, (B, KNOTS), of the image of a burst whose motion is known."""
+    """Log power at the knots, (B, TERMS), of the image of a burst whose motion is known."""
     search = Search(burst, flow_px, burst.valid.any(-1).any(-1), scale, gain=gain)
     for _ in range(LOOKS):
         search.look()

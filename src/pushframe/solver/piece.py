@@ -22,7 +22,7 @@ from .variance import bent_variance, posterior_variance
 class Piece:
     """Bursts of a batch that were registered in one way, and their images.
 
-    index: their places in the batch. make: the image, where it is asked for. knots: (B, KNOTS), log
+    index: their places in the batch. make: the image, where it is asked for. knots: (B, TERMS), log
     power of the image on the grid asked for, from the fit of the motion. covariance:
     (B, 3N, 3N) of each frame's (dy, dx, gain). doubt: of bursts fitted in space, makes what
     `bent_variance` takes. finer: how much finer the image's grid is than the one asked for.

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..burst import Burst
 from ..gaussian import GaussianProblem, folded_basis, weighted_mean
 from ..noise import frame_noise_var
-from ..prior import fit_spectrum, power_law, spectrum_at
+from ..prior import counted_basis, fit_spectrum, power_law, spectrum_at
 from ..spectral import (
     AliasBlocks,
     axis_frequencies,
@@ -59,7 +59,8 @@ class Search:
         share = self.count / (self.count.sum() * burst.shape[0])
         self.steep = (2 * math.pi * scale) ** 2 * (fy**2 + fx**2) / 2 * share
         self.basis = folded_basis(burst.shape, scale, flow_px.device)
-        self.counted_basis = (self.basis * self.count[:, None]).flatten(0, -2)
+        count = self.count[:, None].expand(*self.basis.shape[:-1], 1)
+        self.counted_basis = counted_basis(self.basis.flatten(0, -2), count.flatten(0, -2))
         place = torch.arange(burst.count, device=flow_px.device)[:, None]
         self.unknown = (place > 0).expand(-1, 3)  # not those of the reference
         self.unknown_gain = self.unknown & (torch.arange(3, device=flow_px.device) == 2)

@@ -58,7 +58,7 @@ class _Task:
     """Bursts to solve: the frames kept (B, N), translations (B, N, 2) to start from.
 
     index: their places in the batch. moving: whether translations are to be estimated. belief: of
-    the motion, if there is one. knots: (B, KNOTS), log power of the image, once it was fitted.
+    the motion, if there is one. knots: (B, TERMS), log power of the image, once it was fitted.
     """
 
     index: Tensor
@@ -124,13 +124,13 @@ def locate(burst: Burst, scale: int, belief: Belief | None = None) -> Located:
     return Located(merged_flows(pieces), gain, used, covariance)
 
 
-def locate_translations(burst: Burst, scale: int) -> Located:
+def locate_translations(burst: Burst, scale: int, unbiased: bool = True) -> Located:
     """The same for frames known to be translated and little masked: many times faster.
 
-    What windows do to frames is left in them, as noise: too little to matter to a network.
+    unbiased: as in `fit_motion`.
     """
     burst, kept, start_px = without_foreign(burst)
-    fit = fit_motion(burst, start_px, kept, scale, unbiased=False)
+    fit = fit_motion(burst, start_px, kept, scale, unbiased=unbiased)
     used = burst.valid & ~fit.outlier & fit.kept[..., None, None]
     return Located(fit.flow_px, fit.gain, used, fit.covariance)
 

@@ -26,7 +26,7 @@ LOOKS = 3  # in which the spectrum of the image and the outliers become known
 class Bent(NamedTuple):
     """What is known of a batch of bursts besides their images.
 
-    flow_px: (B, N, 2[, H, W]); gain: (B, N); knots: (B, KNOTS).
+    flow_px: (B, N, 2[, H, W]); gain: (B, N); knots: (B, TERMS).
     kept: (B, N) frames that belong; good: (B, N, H, W) pixels to use.
     covariance: (B, 3N, 3N) of each frame's (dy, dx, gain), its mean displacement. doubt: as
     `Joint.doubt`, worked out when it is asked for: only error bars need it.
@@ -54,7 +54,7 @@ def fit_in_space(
     """Flows, gains and spectrum of a batch; kept: (B, N) bool, frames to use.
 
     start_px: (B, N, 2) translations; basis: (K, H, W), what flows are made of; belief: of their
-    coefficients; knots: (B, KNOTS), the image's log power to begin with. With `moving` False the
+    coefficients; knots: (B, TERMS), the image's log power to begin with. With `moving` False the
     translations stay, and the basis is the constant alone.
     Flows that bend are never less likely than those begun from, nor than the translations.
     """

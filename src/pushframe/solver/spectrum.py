@@ -11,7 +11,7 @@ from ..burst import Burst
 from ..filters import tukey
 from ..gaussian import GaussianProblem, folded_basis, weighted_mean
 from ..noise import frame_noise_var
-from ..prior import fit_spectrum, power_law, spectrum_at
+from ..prior import counted_basis, fit_spectrum, power_law, spectrum_at
 from ..spectral import half_weight, power_of, to_folded
 from .motion import spectrum_of_translations
 from .outliers import hidden_share
@@ -26,7 +26,7 @@ TAPER = 1 / 8  # share of the width over which the window rises, at each side
 def spectrum_of_burst(
     burst: Burst, good: Tensor, flow_px: Tensor, gain: Tensor, scale: int
 ) -> Tensor:
-    """Log power at the knots, (B, KNOTS), of the image of a burst whose motion is known.
+    """Log power at the knots, (B, TERMS), of the image of a burst whose motion is known.
 
     good: (B, N, H, W) pixels to use. Translations in Fourier space, but where much is masked.
     """
@@ -59,7 +59,7 @@ def _in_space(burst: Burst, good: Tensor, flow_px: Tensor, gain: Tensor, scale: 
 
 
 def first_knots(frames: Tensor, good: Tensor, noise_var: Tensor) -> Tensor:
-    """A power law with the variance of the frames beyond their noise, (B, KNOTS)."""
+    """A power law with the variance of the frames beyond their noise, (B, TERMS)."""
     weight = good / noise_var
     spread = weighted_mean((frames - weighted_mean(frames, weight)) ** 2, weight)
     signal = spread - weighted_mean(noise_var, weight)
@@ -67,7 +67,7 @@ def first_knots(frames: Tensor, good: Tensor, noise_var: Tensor) -> Tensor:
 
 
 def spectrum_of(problem: GaussianProblem, image: Tensor) -> Tensor:
-    """Log power at the knots, (B, KNOTS), of a solved canvas (B, h, w)."""
+    """Log power at the knots, (B, TERMS), of a solved canvas (B, h, w)."""
     scale = problem.scale
     lattice = (problem.canvas[0] // scale, problem.canvas[1] // scale)
     folded = to_folded(image * _window(problem.canvas, problem.pad, image), scale)
@@ -75,8 +75,9 @@ def spectrum_of(problem: GaussianProblem, image: Tensor) -> Tensor:
     prior = spectrum_at(problem.knots, basis)
     spread = problem.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
     known = (1 - spread / prior).clamp(min=0)
-    counted = basis * half_weight(lattice[1], image)[:, None]
-    power, counted = power_of(folded).flatten(1), counted.flatten(0, -2)
+    count = half_weight(lattice[1], image)[:, None].expand(*basis.shape[:-1], 1)
+    counted = counted_basis(basis.flatten(0, -2), count.flatten(0, -2))
+    power = power_of(folded).flatten(1)
     return fit_spectrum(problem.knots, prior.flatten(1), power, known.flatten(1), counted)
 
 
