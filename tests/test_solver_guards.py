@@ -12,7 +12,7 @@ from pushframe.burst import Simulated
 from pushframe.io import read_image
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, Simulation, simulate
-from pushframe.solver import locate, solve
+from pushframe.solver import locate, motion, solve
 from pushframe.solver.belief import FIRST_JITTER_PX
 from pushframe.solver.bend import flow_of, lucas_kanade_bent, smooth_basis
 from pushframe.solver.joint import Joint
@@ -194,6 +194,54 @@ def test_a_frame_of_another_scene_stays_out() -> None:
     kept = torch.ones(1, 8, dtype=torch.bool)
     fit = fit_translations(burst, batch.flow_px, kept, 2)
     assert fit.kept[0].tolist() == [k != 3 for k in range(8)]
+
+
+@pytest.mark.parametrize(("frames", "seed"), [(5, 0), (7, 3), (8, 1)])
+def test_a_frame_that_few_others_make_room_for_is_named(frames: int, seed: int) -> None:
+    """Their image can show another scene as well, in one of them; without it all is explained."""
+    batch = made(seed=seed, size=40, frames=frames)
+    other = made(seed=seed + 10, size=40, frames=frames, shift_px=0.5)
+    pixels = batch.burst.frames.clone()
+    pixels[:, 3] = other.burst.frames[:, 3].flip(-1, -2)
+    burst = dataclasses.replace(batch.burst, frames=pixels)
+    kept = torch.ones(1, frames, dtype=torch.bool)
+    rest = [k for k in range(frames) if k != 3]
+    fit = fit_translations(burst, batch.flow_px, kept, 2)
+    assert fit.kept[0].tolist() == [k in rest for k in range(frames)]
+    assert rmse(fit.flow_px[:, rest], batch.flow_px[:, rest]) < 0.02
+    alone = fit_motion(burst, batch.flow_px, kept, 2)  # twin: nobody is suspected
+    assert bool(alone.kept.all())
+    assert rmse(alone.flow_px[:, rest], batch.flow_px[:, rest]) > 0.1
+
+
+def test_what_was_dragged_along_is_put_back() -> None:
+    """By a frame of another scene, before it was left out."""
+    batch, other = made(seed=2, size=40, frames=8), made(seed=12, size=40, frames=8, shift_px=0.5)
+    pixels = batch.burst.frames.clone()
+    pixels[:, 3] = other.burst.frames[:, 3].flip(-1, -2)
+    burst = dataclasses.replace(batch.burst, frames=pixels)
+    kept = torch.ones(1, 8, dtype=torch.bool)
+    rest = [0, 1, 2, 4, 5, 6, 7]
+    off_px = 0.05 * torch.randn(batch.flow_px.shape, generator=torch.Generator().manual_seed(0))
+    off_px[:, 0] = 0
+    start_px = batch.flow_px + off_px
+    fit, alone = (
+        way(burst, start_px, kept, 2).flow_px[:, rest] for way in (fit_translations, fit_motion)
+    )
+    assert rmse(fit, batch.flow_px[:, rest]) < 0.01
+    assert rmse(alone, batch.flow_px[:, rest]) > 0.03  # twin: as they were then
+
+
+def test_few_frames_of_a_hard_scene_find_the_highest_peak(
+    shared_images, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five frames, much aliased: a search from Lucas-Kanade's shifts ends at a lower one."""
+    setting = dataclasses.replace(PAPER, frames=5)
+    burst, true = window(shared_images, setting, number=4, image="dji_0024_d3.tif")
+    burst, kept, start_px = without_foreign(burst)
+    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) < 0.01
+    monkeypatch.setattr(motion, "FEW", 0)  # twin: one search
+    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) > 0.03
 
 
 def test_a_saturated_window_that_began_a_pixel_off(shared_images) -> None:
