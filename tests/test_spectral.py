@@ -238,7 +238,7 @@ def test_the_spectrum_never_rises() -> None:
         falling = fit_spectrum(falling, own, alone, ones[None], counted)
     assert knots.shape == (1, TERMS)
     assert bool((knots[:, :KNOTS].diff() <= 0).all())
-    assert bool((falling[:, :KNOTS].diff() < 0).all())  # a spectrum that falls by itself is left alone
+    assert bool((falling[:, :KNOTS].diff() < 0).all())  # one that falls by itself is left alone
 
 
 def test_directions_of_a_scene_are_found() -> None:

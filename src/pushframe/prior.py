@@ -74,6 +74,11 @@ def scaled(knots: Tensor, factor: float) -> Tensor:
     return torch.cat([knots[:, :KNOTS] + math.log(factor), knots[:, KNOTS:]], 1)
 
 
+def without_directions(knots: Tensor) -> Tensor:
+    """The spectrum of the curve alone."""
+    return F.pad(knots[:, :KNOTS], [0, WAVES])
+
+
 @cache
 def _roughness(device: torch.device) -> tuple[Tensor, Tensor]:
     """The quadratic form of second differences of the knots, and the unit matrix."""
@@ -96,7 +101,8 @@ def fit_spectrum(
     sums = torch.stack([shown, known * shown, known.square(), power, power / prior - known])
     of_curve, of_waves, of_squares = (sums @ counted).split([KNOTS, WAVES, WAVES], -1)
     curve, height = knots[:, :KNOTS], knots[:, KNOTS:]
-    # a step of Fisher scoring, each height by itself: over a circle the waves are orthogonal
+    # a step of Fisher scoring, each height by itself: over a circle the waves are orthogonal, in
+    # the corners and between rings nearly so
     slope = of_waves[4] - height / WAVE_STD**2
     change = (slope / (of_squares[2] + WAVE_STD**-2)).clamp(-WAVE_STD, WAVE_STD)
     return torch.cat([_better_curve(curve, of_curve[:4]), height + change], 1)
@@ -135,8 +141,7 @@ def spectrum_at(knots: Tensor, basis: Tensor) -> Tensor:
 
 def power_law(variance: Tensor) -> Tensor:
     """The spectrum (B, TERMS) of `c / (f^2 + 1e-4)^1.25` with a given variance (B,)."""
-    curve = _unit_power_law(variance.device) + variance.log()[:, None]
-    return F.pad(curve, [0, WAVES])
+    return without_directions(_unit_power_law(variance.device) + variance.log()[:, None])
 
 
 @cache

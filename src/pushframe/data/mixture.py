@@ -29,8 +29,9 @@ class Mixture:
     """How likely each kind of burst is. The default is the paper's preset alone.
 
     paper, affine, continuous: weights of the presets. psf_hpx: of `continuous`, uniform.
-    noise_std_dn: in place of the presets' own, one a burst, uniform in an octave or two that lie
-    anywhere in it, evenly in the logarithm. noise_a: in place of that of `affine`, uniform. exposure_error: relative rms, uniform, one a batch.
+    noise_std_dn: in place of the presets' own, one a burst, uniform within a factor of WIDEST_NOISE
+    that lies anywhere in the range, evenly in the logarithm. noise_a: in place of that of `affine`,
+    uniform. exposure_error: relative rms, uniform, one a batch.
     drifting, saturated, masked: shares of batches; masked ones have holes in some of their frames.
     longest_first: share of batches whose references are their longest exposures: the less noise
     in what a network must predict, the more it learns from it. Not those that saturate.

@@ -26,7 +26,7 @@ STEP_PX = 0.25
 SUSPICIOUS = 3.0  # mismatch over the variance of noise, where frames are suspected
 SUSPECTS = 4
 EXPLAINED = 0.1  # of a mismatch, at most, is left without the one to blame
-TOLERATED = 0.5  # of the noise variance, that frames found again may add to a mismatch
+TOLERATED = 0.5  # of noise or mismatch, that frames found again may add to the latter
 
 
 def fit_translations(
@@ -52,13 +52,15 @@ def fit_translations(
         return fit
     part, held = burst.part(lost), None if belief is None else belief.part(lost)
     rest = fit_motion(part, start_px[lost], fit.kept[lost], scale, belief=held)
-    fit = fit.with_part(lost, rest)
+    whole = (rest.kept == fit.kept[lost]).all(1).nonzero()[:, 0]
+    fit = fit.with_part(lost[whole], rest.part(whole))
+    rest = fit.part(lost)
     good = part.valid & ~rest.outlier & rest.kept[..., None, None]
     made = reconstruct(part, good, rest.flow_px, rest.gain, rest.knots, scale)
     found_px = nearest_places(made, part, rest.gain)
     again = fit_motion(part, found_px, kept[lost], scale, belief=held)
     noise = made.noise_var.flatten(1).median(1).values
-    explained = again.mismatch < rest.mismatch + TOLERATED * noise
+    explained = again.mismatch < rest.mismatch + TOLERATED * torch.maximum(noise, rest.mismatch)
     more = again.kept.sum(1) > rest.kept.sum(1)
     better = (more & explained).nonzero()[:, 0]
     return fit.with_part(lost[better], again.part(better))
@@ -73,7 +75,8 @@ def _without_culprits(
     """
     noise = frame_noise_var(burst).mean((-1, -2)).median(1).values
     much = (fit.mismatch > SUSPICIOUS * noise) & (fit.kept == kept).all(1)
-    index = (much & (kept.sum(1) > scale**2)).nonzero()[:, 0]
+    # as many frames as aliases explain anything, whichever is left out
+    index = (much & (kept.sum(1) > scale**2 + 1)).nonzero()[:, 0]
     if not len(index):
         return fit
     part, start, used = burst.part(index), start_px[index], kept[index]
@@ -84,12 +87,13 @@ def _without_culprits(
     search.budget()
     surprise = search.surprise.masked_fill(~used, 0).nan_to_num(torch.inf)
     surprise[:, 0] = -1  # the reference stays
-    fits = []
+    fits, whole = [], []
     for suspect in surprise.topk(min(SUSPECTS, burst.count - 1)).indices.T:
         others = used.scatter(1, suspect[:, None], False)
         fits.append(fit_motion(part, start, others, scale, belief=held))
+        whole.append((fits[-1].kept == others).all(1))
     left = torch.stack([one.mismatch for one in fits])
-    explained = left < EXPLAINED * fit.mismatch[index]
+    explained = (left < EXPLAINED * fit.mismatch[index]) & torch.stack(whole)
     guilty = explained.sum(0) == 1
     for number, one in enumerate(fits):
         chosen = (guilty & explained[number]).nonzero()[:, 0]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..burst import Burst
+from ..noise import frame_noise_var
 from .belief import FIRST_JITTER_PX, Belief, first_jitter
 from .fit import Fit
 from .search import Search
@@ -26,6 +27,7 @@ LAST_STEPS = 2  # once the motion is nearly known, and with it what windows do t
 FEW = 2  # frames an alias, up to which a likelihood has several peaks
 PEAK_JITTER_PX = 0.0125  # what the highest of them may be off
 CLEARLY = 20.0  # of -2 log likelihood, by which another peak must be higher
+ELSEWHERE_PX = 0.01  # beyond which it is another one
 
 
 def fit_motion(
@@ -42,10 +44,10 @@ def fit_motion(
 
     start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool, frames to use. With
     `moving` False the shifts stay as they are and only the rest is fitted. belief: of translations
-    and gains. unbiased: take out what windows do to frames, which matters more to gains than to
-    shifts. Never worse than its start: where the likelihood (with the belief, the posterior) ended
-    below that of the start, the start is kept. Few frames are looked at again: their likelihood has
-    several peaks.
+    and gains. unbiased: take out what windows do to frames, in two steps more; it matters more to
+    gains than to shifts. Never worse than its start: where the likelihood (with the belief, the
+    posterior) ended below that of the start, the start is kept. Few frames are looked at again:
+    their likelihood has several peaks.
     """
     task = _Task(burst, start_px, kept, scale, steps, moving, belief, unbiased)
     fit = task.fit(FIRST_JITTER_PX)
@@ -54,12 +56,8 @@ def fit_motion(
     index = few.nonzero()[:, 0]
     if not len(index):
         return fit
-    peak_px, higher = task.part(index).higher_peak(fit.part(index))
-    index, peak_px = index[higher], peak_px[higher]
-    if not len(index):
-        return fit
-    again = dataclasses.replace(task.part(index), start_px=peak_px).fit(PEAK_JITTER_PX)
-    return fit.with_part(index, again)
+    again, better = task.part(index).higher_peak(fit.part(index))
+    return fit.with_part(index[better], again)
 
 
 @dataclass(frozen=True)
@@ -130,17 +128,14 @@ class _Task:
             search.scene,
         )
 
-    def higher_peak(self, fit: Fit) -> tuple[Tensor, Tensor]:
-        """Shifts (B, N, 2) likelier than those of a fit, if there are any (B,) bool.
+    def higher_peak(self, fit: Fit) -> tuple[Fit, Tensor]:
+        """Fits at likelier peaks than those of a fit, and which bursts they are for (n,).
 
-        From the start and from the fit, by searches to which neither is far off. Shifts and gains
-        are all that they doubt: a mismatch, growing with what is wrong, excuses any peak.
+        Searched for from the start and from the fit, as if neither were far off. Shifts and gains
+        are all that is doubted: a mismatch, growing with what is wrong, excuses any peak. The fit
+        from there counts if it explains more: with the wrong model other peaks are no better.
         """
-        search = self.search(fit.flow_px, fit.gain)
-        for _ in range(LOOKS):
-            search.look()
-        best_px, least = fit.flow_px, search.energy() - CLEARLY
-        higher = torch.zeros_like(least, dtype=torch.bool)
+        best_px, least = fit.flow_px, self.energy(fit, fit.flow_px, fit.gain)
         for start_px in (self.start_px, fit.flow_px):
             search = self.search(start_px)
             jitter = first_jitter(start_px, self.belief, PEAK_JITTER_PX)
@@ -148,14 +143,33 @@ class _Task:
                 search.jitter_px = jitter / 2**count
                 search.look()
                 search.step(moving=True)
-            search.jitter_px = 0 * jitter
-            search.look()
-            search.look()
-            energy = search.energy()
-            likelier = energy < least
+            energy = self.energy(fit, search.flow_px, search.gain)
+            likelier = energy < least - CLEARLY
             best_px = torch.where(likelier[:, None, None], search.flow_px, best_px)
-            least, higher = torch.where(likelier, energy, least), higher | likelier
-        return best_px, higher
+            least = torch.where(likelier, energy, least)
+        elsewhere = (best_px - fit.flow_px).abs().amax((1, 2)) > ELSEWHERE_PX
+        index = elsewhere.nonzero()[:, 0]
+        if not len(index):
+            return fit.part(index), index
+        old, task = fit.part(index), self.part(index)
+        again = dataclasses.replace(task, start_px=best_px[index]).fit(PEAK_JITTER_PX)
+        noise = frame_noise_var(task.burst).mean((-1, -2)).median(1).values
+        explained = again.mismatch <= torch.maximum(old.mismatch / 2, noise / 4)
+        better = (explained & (again.kept == old.kept).all(1)).nonzero()[:, 0]
+        return again.part(better), index[better]
+
+    def energy(self, fit: Fit, flow_px: Tensor, gain: Tensor) -> Tensor:
+        """Minus twice the log posterior of shifts and gains without any mismatch, (B,).
+
+        Under the windows of the fit, and with a spectrum that has settled as far as that of others.
+        """
+        search = Search(self.burst, fit.flow_px, self.kept, self.scale, self.belief, gain)
+        search.flow_px, search.knots = flow_px, fit.knots
+        search.look()
+        search.grow_into_masks(MASKED_LOOKS)
+        for _ in range(LOOKS):
+            search.look()
+        return search.energy().nan_to_num(torch.inf)
 
 
 def spectrum_of_translations(burst: Burst, flow_px: Tensor, gain: Tensor, scale: int) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..burst import Burst
 from ..gaussian import GaussianProblem, folded_basis, weighted_mean
 from ..noise import frame_noise_var
-from ..prior import counted_basis, fit_spectrum, power_law, spectrum_at
+from ..prior import counted_basis, fit_spectrum, power_law, spectrum_at, without_directions
 from ..spectral import (
     AliasBlocks,
     axis_frequencies,
@@ -64,9 +64,10 @@ class Search:
         place = torch.arange(burst.count, device=flow_px.device)[:, None]
         self.unknown = (place > 0).expand(-1, 3)  # not those of the reference
         self.unknown_gain = self.unknown & (torch.arange(3, device=flow_px.device) == 2)
-        self.gain = torch.ones_like(self.noise) if gain is None else gain
         if belief is not None:
-            self.gain, self.trust = 1 + belief.mean[..., -1], belief.precision()
+            self.trust = belief.precision()
+            gain = 1 + belief.mean[..., -1] if gain is None else gain
+        self.gain = torch.ones_like(self.noise) if gain is None else gain
         self.first_gain = self.gain.clone()
         self.mismatch = torch.zeros_like(self.noise[:, 0])
         self.outlier = torch.zeros_like(burst.valid)
@@ -122,6 +123,8 @@ class Search:
         self.knots = fit_spectrum(
             self.knots, prior.flatten(1), power.flatten(1), known.flatten(1), self.counted_basis
         )
+        if self.burst.days:  # what days disagree about repeats with the pixels, along their axes
+            self.knots = without_directions(self.knots)
 
     def grow_into_masks(self, looks: int) -> None:
         """Look again where pixels are masked: the image grows into them. Whole bursts wait."""

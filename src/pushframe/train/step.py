@@ -82,7 +82,7 @@ def make_ready(network: Network, batch: Batch, config: TrainConfig) -> Ready:
 
 def registered(network: Network, batch: Batch, kind: MotionKind) -> tuple[Burst, Motion]:
     """The bursts of a batch and their motion; one that bends is no "translations"."""
-    if batch.bends and kind.endswith("translations"):
+    if batch.bends and kind in ("translations", "rough_translations"):
         kind = "solver"
     return find_motion(network, batch.burst, kind, batch.flow_px)
 
