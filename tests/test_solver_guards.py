@@ -10,14 +10,16 @@ from conftest import sources
 
 from pushframe.burst import Simulated
 from pushframe.io import read_image
+from pushframe.noise import frame_noise_var
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, Simulation, simulate
 from pushframe.solver import locate, motion, solve
-from pushframe.solver.belief import FIRST_JITTER_PX
+from pushframe.solver.belief import FIRST_JITTER_PX, Belief
 from pushframe.solver.bend import flow_of, lucas_kanade_bent, smooth_basis
 from pushframe.solver.joint import Joint
 from pushframe.solver.lost import fit_translations
 from pushframe.solver.motion import fit_motion
+from pushframe.solver.search import Search
 from pushframe.solver.solve import without_foreign
 from pushframe.solver.space import fit_in_space
 from pushframe.windows import simulate_windows
@@ -196,7 +198,7 @@ def test_a_frame_of_another_scene_stays_out() -> None:
     assert fit.kept[0].tolist() == [k != 3 for k in range(8)]
 
 
-@pytest.mark.parametrize(("frames", "seed"), [(5, 0), (7, 3), (8, 1)])
+@pytest.mark.parametrize(("frames", "seed"), [(7, 3), (8, 1)])
 def test_a_frame_that_few_others_make_room_for_is_named(frames: int, seed: int) -> None:
     """Their image can show another scene as well, in one of them; without it all is explained."""
     batch = made(seed=seed, size=40, frames=frames)
@@ -212,6 +214,19 @@ def test_a_frame_that_few_others_make_room_for_is_named(frames: int, seed: int) 
     alone = fit_motion(burst, batch.flow_px, kept, 2)  # twin: nobody is suspected
     assert bool(alone.kept.all())
     assert rmse(alone.flow_px[:, rest], batch.flow_px[:, rest]) > 0.1
+
+
+def test_an_inexact_model_is_no_frames_fault() -> None:
+    """A sharp optic leaves as much unexplained whichever frame is left out."""
+    setting = dataclasses.replace(
+        PRESETS["continuous"], size=40, frames=7, psf_hpx=0.5, noise_std_dn=(0.3, 0.5)
+    )
+    batch = simulate(sources(setting, 2), setting, torch.Generator().manual_seed(0))
+    kept = torch.ones(2, 7, dtype=torch.bool)
+    fit = fit_translations(batch.burst, register(batch.burst), kept, 2)
+    noise = frame_noise_var(batch.burst).mean((-1, -2)).median(1).values
+    assert bool((fit.mismatch > 3 * noise).all())  # all are suspected
+    assert bool(fit.kept.all())
 
 
 def test_what_was_dragged_along_is_put_back() -> None:
@@ -242,6 +257,19 @@ def test_few_frames_of_a_hard_scene_find_the_highest_peak(
     assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) < 0.01
     monkeypatch.setattr(motion, "FEW", 0)  # twin: one search
     assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) > 0.03
+
+
+def test_a_fit_is_weighed_at_its_own_gains() -> None:
+    """Whatever is believed of them: else each other peak would seem the higher one."""
+    batch = made(size=40, frames=6, exposure_error=0.02)
+    kept, start_px = torch.ones(1, 6, dtype=torch.bool), register(batch.burst)
+    mean = torch.cat([start_px, 0 * start_px[..., :1]], -1)
+    belief = Belief(mean, 1e-2 * torch.eye(3).expand(1, 6, 3, 3))
+    gain = torch.full((1, 6), 1.03)
+    assert torch.equal(Search(batch.burst, start_px, kept, 2, belief, gain).gain, gain)
+    assert torch.equal(Search(batch.burst, start_px, kept, 2, belief).gain, 0 * gain + 1)
+    fit = fit_motion(batch.burst, start_px, kept, 2, belief=belief)
+    assert rmse(fit.flow_px, batch.flow_px) < 0.02
 
 
 def test_a_saturated_window_that_began_a_pixel_off(shared_images) -> None:
