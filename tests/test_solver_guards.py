@@ -11,6 +11,7 @@ from conftest import sources
 from pushframe.burst import Simulated
 from pushframe.io import read_image
 from pushframe.noise import frame_noise_var
+from pushframe.prior import KNOTS
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, Simulation, simulate
 from pushframe.solver import locate, motion, solve
@@ -270,6 +271,19 @@ def test_a_fit_is_weighed_at_its_own_gains() -> None:
     assert torch.equal(Search(batch.burst, start_px, kept, 2, belief).gain, 0 * gain + 1)
     fit = fit_motion(batch.burst, start_px, kept, 2, belief=belief)
     assert rmse(fit.flow_px, batch.flow_px) < 0.02
+
+
+def test_days_give_a_scene_no_directions() -> None:
+    batch = made(size=32, frames=6)
+    kept = torch.ones(1, 6, dtype=torch.bool)
+    waves = [
+        fit_motion(dataclasses.replace(batch.burst, days=days), batch.flow_px, kept, 2).knots[
+            :, KNOTS:
+        ]
+        for days in (True, False)
+    ]
+    assert not waves[0].any()
+    assert waves[1].any()  # twin
 
 
 def test_a_saturated_window_that_began_a_pixel_off(shared_images) -> None:

@@ -17,7 +17,7 @@ KNOTS = 20  # of the curve
 RINGS = (0.125, 0.25, 0.5)  # cycles per high-res px, where the waves have heights of their own
 WAVES = 4 * len(RINGS)  # of two and four periods in a circle, cosines and sines
 TERMS = KNOTS + WAVES  # that describe a spectrum; called knots for short
-WAVE_STD = 0.15  # of heights, in log power, before the burst has told
+WAVE_STD = 0.15  # of heights, in log power, before the burst has told; also the largest step
 LOWEST = 1 / 256  # cycles per high-res px
 SMOOTHNESS = 30.0  # of log power, against the number of frequencies around a knot
 LARGEST_STEP = 3.0  # of log power, at once
@@ -62,11 +62,11 @@ def spectral_basis(fy: Tensor, fx: Tensor) -> Tensor:
 
 
 def counted_basis(basis: Tensor, count: Tensor) -> Tensor:
-    """What `fit_spectrum` sums over frequencies: (F, TERMS + WAVES), of a basis (F, TERMS).
+    """What `fit_spectrum` sums over frequencies: (F, TERMS + WAVES), of a basis (..., TERMS).
 
-    count: (F, 1), how many frequencies each entry stands for.
+    count: (..., 1), how many frequencies each entry stands for.
     """
-    return torch.cat([basis, basis[:, KNOTS:].square()], 1) * count
+    return (torch.cat([basis, basis[..., KNOTS:].square()], -1) * count).flatten(0, -2)
 
 
 def scaled(knots: Tensor, factor: float) -> Tensor:

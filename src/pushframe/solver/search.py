@@ -59,8 +59,7 @@ class Search:
         share = self.count / (self.count.sum() * burst.shape[0])
         self.steep = (2 * math.pi * scale) ** 2 * (fy**2 + fx**2) / 2 * share
         self.basis = folded_basis(burst.shape, scale, flow_px.device)
-        count = self.count[:, None].expand(*self.basis.shape[:-1], 1)
-        self.counted_basis = counted_basis(self.basis.flatten(0, -2), count.flatten(0, -2))
+        self.counted_basis = counted_basis(self.basis, self.count[:, None])
         place = torch.arange(burst.count, device=flow_px.device)[:, None]
         self.unknown = (place > 0).expand(-1, 3)  # not those of the reference
         self.unknown_gain = self.unknown & (torch.arange(3, device=flow_px.device) == 2)

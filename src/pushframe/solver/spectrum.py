@@ -75,8 +75,7 @@ def spectrum_of(problem: GaussianProblem, image: Tensor) -> Tensor:
     prior = spectrum_at(problem.knots, basis)
     spread = problem.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
     known = (1 - spread / prior).clamp(min=0)
-    count = half_weight(lattice[1], image)[:, None].expand(*basis.shape[:-1], 1)
-    counted = counted_basis(basis.flatten(0, -2), count.flatten(0, -2))
+    counted = counted_basis(basis, half_weight(lattice[1], image)[:, None])
     power = power_of(folded).flatten(1)
     return fit_spectrum(problem.knots, prior.flatten(1), power, known.flatten(1), counted)
 
