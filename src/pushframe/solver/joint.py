@@ -31,8 +31,8 @@ from ..spectral import AliasBlocks, axis_frequencies, half_weight, image_frequen
 from .belief import Belief, Evidence, evidence_of, on_diagonal
 from .bend import COEFFICIENT_PX, flow_of, image_slopes, slopes_of
 from .normal import NormalEquations, common_motion
-from .outliers import cut_pixels, disagreeing_pixels
-from .search import GAIN_STD, LARGEST_STEP_PX, LEAST_GAIN_STD, MAX_SURPRISE
+from .outliers import cut_pixels, disagreeing_pixels, surprising_frames
+from .search import GAIN_STD, LARGEST_STEP_PX, LEAST_GAIN_STD
 from .spectrum import first_knots, spectrum_of
 from .variance import noise_variance
 
@@ -332,9 +332,7 @@ class Joint:
         """Leave frames out whose residuals surprise, against the usual frame's; who had some."""
         seen = self.good.sum((-1, -2))
         surprise = (self.surprise**2 * self.good).sum((-1, -2)) / seen.clamp(min=1)
-        usual = surprise.masked_fill(seen == 0, torch.nan).nanmedian(1, keepdim=True).values
-        lost = self.kept & (surprise > MAX_SURPRISE * usual.clamp(min=1))
-        lost[:, 0] = False
+        lost = self.kept & surprising_frames(surprise, seen > 0)
         self.kept = self.kept & ~lost
         self.good = self.good & self.kept[..., None, None]
         return lost.any(1)

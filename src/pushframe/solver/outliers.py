@@ -21,6 +21,7 @@ FOREIGN_SMOOTHING_PX = 1.5
 FOREIGN_SIGMAS = 6.0
 FOREIGN_MARGIN_PX = 2.0  # nearer to a border more than a twentieth of the low-pass lies beyond it
 CUT_SIGMAS = 3.0
+MAX_SURPRISE = 4.0  # squared residuals over their expectation, against the usual frame's
 
 
 def agreeing_frames(burst: Burst, flow_px: Tensor) -> Tensor:
@@ -87,6 +88,17 @@ def disagreeing_pixels(z: Tensor, seen: Tensor) -> Tensor:
     core = size > PIXEL_SIGMAS * scale
     near = highest_near(core.to(z), 2) > 0
     return core | (near & (size > NEIGHBOUR_SIGMAS * scale))
+
+
+def surprising_frames(surprise: Tensor, seen: Tensor) -> Tensor:
+    """Frames whose residuals surprise, against those of the usual one seen, (B, N) bool.
+
+    surprise: (B, N) squared residuals over their expectation; seen: bool. Never the reference.
+    """
+    usual = surprise.masked_fill(~seen, torch.nan).nanmedian(1, keepdim=True).values
+    lost = surprise > MAX_SURPRISE * usual.clamp(min=1)
+    lost[:, 0] = False
+    return lost
 
 
 def cut_pixels(frames: Tensor, valid: Tensor, predicted: Tensor, noise_std: Tensor) -> Tensor:

@@ -22,14 +22,13 @@ from ..spectral import (
 from .belief import Belief, on_diagonal
 from .mismatch import freedom, model_mismatch
 from .moving_window import moving_window, unseen_margin, window_bias
-from .outliers import disagreeing_pixels
+from .outliers import disagreeing_pixels, surprising_frames
 
 LARGEST_STEP_PX = 0.25
 TOLERANCE, ERROR_STD = 2e-4, 0.05  # of the image that tells what a window does
 GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
 LEAST_GAIN_STD = 3e-4
 MAX_OUTLIERS = 0.3  # share of a frame's pixels beyond which the frame itself is the outlier
-MAX_SURPRISE = 4.0  # squared residuals over their expectation, against the usual frame's
 
 
 class Search:
@@ -303,12 +302,9 @@ class Search:
 
     def expel(self) -> None:
         """Leave frames out that are mostly outliers, or whose residuals surprise."""
-        usual = self.surprise.masked_fill(~self.kept, torch.nan).nanmedian(1, keepdim=True).values
-        lost = (self.lost_share > MAX_OUTLIERS) | (
-            self.surprise > MAX_SURPRISE * usual.clamp(min=1)
-        )
-        lost[:, 0] = False
-        self.kept = self.kept & ~lost
+        mostly = self.lost_share > MAX_OUTLIERS
+        mostly[:, 0] = False
+        self.kept = self.kept & ~mostly & ~surprising_frames(self.surprise, self.kept)
 
     def keep_the_better(self, start_px: Tensor) -> None:
         """Return to the start where the likelihood there is higher, or the search was lost.
