@@ -51,7 +51,8 @@ def highest_near(image: Tensor, radius: int) -> Tensor:
     """
     size = 2 * radius + 1
     if image.is_cuda:
-        return F.max_pool2d(image, size, stride=1, padding=radius)
+        rows = F.max_pool2d(image, (1, size), stride=1, padding=(0, radius))
+        return F.max_pool2d(rows, (size, 1), stride=1, padding=(radius, 0))
     for _ in range(2):  # thirty times faster on a CPU than over squares
         rows = F.max_pool1d(image.flatten(0, 2), size, stride=1, padding=radius)
         image = rows.view(image.shape).mT.contiguous()

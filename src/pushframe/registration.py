@@ -143,7 +143,7 @@ def masked_match(burst: Burst) -> Tensor:
 
 
 def lucas_kanade(
-    burst: Burst, start_px: Tensor, sigma_px: float = 1.0, steps: int = 8, border_px: int = 4
+    burst: Burst, start_px: Tensor, sigma_px: float = 1.0, steps: int = 5, border_px: int = 4
 ) -> Tensor:
     """Sub-pixel translations by Gauss-Newton on `frame(x) = gain * reference(x + flow)`.
 

@@ -9,6 +9,7 @@ let the image explain noise, and with few frames it drives them away from the tr
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -18,16 +19,23 @@ from ..burst import Burst
 from ..noise import frame_noise_var
 from .belief import FIRST_JITTER_PX, Belief, first_jitter
 from .fit import Fit
+from .pairs import paired_places
 from .search import Search
 
 LOOKS = 6  # after which the spectrum of known motion has settled
 MASKED_LOOKS = 5  # in which the image grows into masked pixels, before anything else is judged
 SETTLED = 3  # steps after which residuals tell of the model, not of the motion
+ENOUGH_STEPS = 5  # of many frames, unless they are restless after that
+RESTLESS = 0.1  # see `Search.restlessness`; less does not matter
 LAST_STEPS = 2  # once the motion is nearly known, and with it what windows do to the frames
+MORE_LAST_STEPS = 6  # of the restless: with little noise it takes longer to tell window from gain
 FEW = 2  # frames an alias, up to which a likelihood has several peaks
 PEAK_JITTER_PX = 0.0125  # what the highest of them may be off
 CLEARLY = 20.0  # of -2 log likelihood, by which another peak must be higher
 ELSEWHERE_PX = 0.01  # beyond which it is another one
+NEGLIGIBLE = 0.25  # mismatch over the variance of noise, at which no peak is looked for
+EXPLAINED = 0.5  # of a mismatch, at most, is left at a better one
+SCATTERED, SCATTER_PX = 8, 0.06  # starts, about where pairs of frames say
 
 
 def fit_motion(
@@ -50,10 +58,12 @@ def fit_motion(
     their likelihood has several peaks.
     """
     task = _Task(burst, start_px, kept, scale, steps, moving, belief, unbiased)
-    fit = task.fit(FIRST_JITTER_PX)
+    few = kept.sum(1) <= FEW * scale**2
+    fit = task.settled(few)
+    # as many frames as aliases leave no mismatch, wherever they are
+    doubtful = (fit.mismatch > task.negligible()) | (kept.sum(1) <= scale**2)
     # not where frames were left out: a search that doubts nothing would give in to them
-    few = (kept.sum(1) <= FEW * scale**2) & (fit.kept == kept).all(1) & moving
-    index = few.nonzero()[:, 0]
+    index = (few & doubtful & (fit.kept == kept).all(1) & moving).nonzero()[:, 0]
     if not len(index):
         return fit
     again, better = task.part(index).higher_peak(fit.part(index))
@@ -90,7 +100,22 @@ class _Task:
         search.grow_into_masks(MASKED_LOOKS)
         return search
 
-    def fit(self, jitter_px: float) -> Fit:
+    def settled(self, few: Tensor) -> Fit:
+        """A fit in no more steps than a burst needs; few: (B,) bool, those of few frames."""
+        if bool(few.all()):
+            return self.fit(FIRST_JITTER_PX)
+        fit = dataclasses.replace(self, steps=min(self.steps, ENOUGH_STEPS)).fit(FIRST_JITTER_PX)
+        fit = self.again(fit, few, LAST_STEPS)
+        return self.again(fit, ~few & ~(fit.restless <= RESTLESS), MORE_LAST_STEPS)
+
+    def again(self, fit: Fit, chosen: Tensor, last_steps: int) -> Fit:
+        """A fit with some of its bursts, (B,) bool, fitted anew in all steps."""
+        index = chosen.nonzero()[:, 0]
+        if not len(index):
+            return fit
+        return fit.with_part(index, self.part(index).fit(FIRST_JITTER_PX, last_steps))
+
+    def fit(self, jitter_px: float, last_steps: int = LAST_STEPS) -> Fit:
         """From the start, which may be off by so much."""
         search, moving = self.search(self.start_px), self.moving
         jitter = first_jitter(self.start_px, self.belief, jitter_px) * moving
@@ -102,12 +127,13 @@ class _Task:
                 search.learn_gain_std()
                 search.budget()
         search.jitter_px = 0 * jitter
-        for _ in range(LAST_STEPS if self.unbiased else 0):
+        for _ in range(last_steps if self.unbiased else 0):
             search.unbias()
             search.look()
             search.step(moving)
             search.learn_gain_std()
             search.budget()
+        restless = search.restlessness()
         search.look()
         search.budget()
         search.expel()
@@ -125,6 +151,7 @@ class _Task:
             search.outlier,
             search.kept,
             *search.likelihood(),
+            restless,
             search.scene,
         )
 
@@ -136,9 +163,9 @@ class _Task:
         from there counts if it explains more: with the wrong model other peaks are no better.
         """
         best_px, least = fit.flow_px, self.energy(fit, fit.flow_px, fit.gain)
-        for start_px in (self.start_px, fit.flow_px):
+        for start_px, off_px in self.starts(fit):
             search = self.search(start_px)
-            jitter = first_jitter(start_px, self.belief, PEAK_JITTER_PX)
+            jitter = first_jitter(start_px, self.belief, off_px)
             for count in range(self.steps):
                 search.jitter_px = jitter / 2**count
                 search.look()
@@ -151,12 +178,28 @@ class _Task:
         index = elsewhere.nonzero()[:, 0]
         if not len(index):
             return fit.part(index), index
-        old, task = fit.part(index), self.part(index)
-        again = dataclasses.replace(task, start_px=best_px[index]).fit(PEAK_JITTER_PX)
-        noise = frame_noise_var(task.burst).mean((-1, -2)).median(1).values
-        explained = again.mismatch <= torch.maximum(old.mismatch / 2, noise / 4)
+        task = dataclasses.replace(self.part(index), start_px=best_px[index])
+        again = task.fit(PEAK_JITTER_PX)
+        old = fit.part(index)
+        explained = again.mismatch <= torch.maximum(EXPLAINED * old.mismatch, task.negligible())
         better = (explained & (again.kept == old.kept).all(1)).nonzero()[:, 0]
         return again.part(better), index[better]
+
+    def negligible(self) -> Tensor:
+        """The mismatch that is as good as none, (B,)."""
+        return NEGLIGIBLE * frame_noise_var(self.burst).mean((-1, -2)).median(1).values
+
+    def starts(self, fit: Fit) -> Iterator[tuple[Tensor, float]]:
+        """Translations from which other peaks may be found, and by how much they may be off, px."""
+        yield self.start_px, PEAK_JITTER_PX
+        yield fit.flow_px, PEAK_JITTER_PX
+        paired_px = paired_places(self.burst, self.start_px, self.kept, self.scale, self.belief)
+        yield paired_px, FIRST_JITTER_PX
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(SCATTERED):
+            off_px = SCATTER_PX * torch.randn(self.start_px.shape[1:], generator=generator)
+            off_px[0] = 0
+            yield paired_px + off_px.to(paired_px), FIRST_JITTER_PX
 
     def energy(self, fit: Fit, flow_px: Tensor, gain: Tensor) -> Tensor:
         """Minus twice the log posterior of shifts and gains without any mismatch, (B,).

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..burst import Burst
 from ..gaussian import GaussianProblem, folded_basis, weighted_mean
+from ..linear import solve_positive
 from ..noise import frame_noise_var
 from ..prior import counted_basis, fit_spectrum, power_law, spectrum_at, without_directions
 from ..spectral import (
@@ -25,7 +26,8 @@ from .moving_window import moving_window, unseen_margin, window_bias
 from .outliers import disagreeing_pixels, surprising_frames
 
 LARGEST_STEP_PX = 0.25
-TOLERANCE, ERROR_STD = 2e-4, 0.05  # of the image that tells what a window does
+SHARES = (0.5, 1.5)  # of the steps wanted, least and most
+TOLERANCE, ERROR_STD = 2e-4, 0.1  # of the image that tells what a window does
 GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
 LEAST_GAIN_STD = 3e-4
 MAX_OUTLIERS = 0.3  # share of a frame's pixels beyond which the frame itself is the outlier
@@ -73,6 +75,7 @@ class Search:
         self.gain_std = torch.full_like(self.mismatch, GAIN_STD)
         self.jitter_px = torch.zeros_like(self.mismatch)
         self.image: Tensor = None  # type: ignore[assignment]  # until the first look
+        self.wanted: Tensor | None = None  # (B, 3N) of the last step, until there is one
         self.margin_px = unseen_margin(burst.shape, flow_px * self.kept[..., None])
         self.bias: Tensor | float = 0.0  # of windowed frames, until it is estimated
         self.scene: Tensor | None = None  # likewise
@@ -154,8 +157,22 @@ class Search:
         A frame that may be off says less. As seen through the aliases this varies little with
         frequency; one number a burst keeps the noise white.
         """
-        slope = (prior.flatten(1) @ self.steep.flatten())[:, None]
-        return (self.jitter_px[:, None] / self.scale) ** 2 * slope
+        return self.jitter_px[:, None] ** 2 * self.steepness(prior)
+
+    def steepness(self, prior: Tensor) -> Tensor:
+        """Mean squared slope of a frame along an axis, a low-res px, (B, 1)."""
+        return (prior.flatten(1) @ self.steep.flatten())[:, None] / self.scale**2
+
+    def restlessness(self) -> Tensor:
+        """What the last step wanted to change in the frames, mean square, over their noise, (B,).
+
+        Changes of shifts and gains, times the frames' slope and level.
+        """
+        assert self.wanted is not None
+        wanted = self.wanted.to(self.gain).unflatten(1, (-1, 3))
+        shift, gain = wanted[..., :2].square().sum(-1), wanted[..., 2].square()
+        changed = shift * self.steepness(self.prior) + gain * self.level[..., 0, 0] ** 2
+        return changed.mean(1) * (self.kept / self.noise).sum(1)
 
     def _observed(self) -> Tensor:
         """The windowed frames less the image's level, (B, N, H, W)."""
@@ -193,13 +210,29 @@ class Search:
         slope = ((self._slope(changes) - self._pull()).flatten(1) * free).double()
         self.information = self.blocks.information(changes, self.count, every=2)
         system = self._pinned(self.information, free)
-        change = torch.linalg.solve_ex(system, slope[..., None]).result[..., 0].to(self.gain)
-        change = change.unflatten(1, (-1, 3))
+        wanted = solve_positive(system, slope)
+        self._relax(wanted, system)
+        self.wanted = wanted
+        change = (wanted * self.share).to(self.gain).unflatten(1, (-1, 3))
         if moving:
             shift_px = change[..., :2].clamp(-LARGEST_STEP_PX, LARGEST_STEP_PX)
             self.flow_px = self.flow_px + shift_px
         self.gain = self.gain * (1 + change[..., 2].clamp(-GAIN_STD, GAIN_STD))
         self._set_level()
+
+    def _relax(self, wanted: Tensor, system: Tensor) -> None:
+        """Which share of the step wanted to take, (B, 1), by what became of the one before.
+
+        Steps that lead to and fro are too long, ones that lead on and on too short: the secant of
+        what is wanted, before and after, in the metric of the information (Irons and Tuck).
+        """
+        if self.wanted is None:
+            self.share = torch.ones_like(wanted[:, :1])
+            return
+        turn = wanted - self.wanted
+        weighed = (system @ turn[..., None])[..., 0]
+        share = -self.share * _dot(self.wanted, weighed) / _dot(turn, weighed).clamp(min=1e-30)
+        self.share = share.nan_to_num(1.0).clamp(*SHARES)
 
     def _changes(self) -> Tensor:
         """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, N, 3, a, c)."""
@@ -254,7 +287,7 @@ class Search:
         """
         free = self._free(moving)
         system = self._pinned(self.information * self._share(), free)
-        covariance = torch.linalg.inv_ex(system).inverse
+        covariance = torch.cholesky_inverse(torch.linalg.cholesky_ex(system).L)
         return torch.where(free[:, :, None] & free[:, None], covariance, 0).to(self.gain)
 
     def _share(self) -> Tensor:
@@ -355,6 +388,11 @@ class Search:
         frequencies = self.count.sum() * self.burst.shape[0]
         noise = torch.where(self.kept, self.precision, 1).log().sum(1)
         return self.energy() - frequencies * noise
+
+
+def _dot(one: Tensor, other: Tensor) -> Tensor:
+    """The product of vectors (B, n), (B, 1)."""
+    return (one * other).sum(1, keepdim=True)
 
 
 def _spectra(frames: Tensor) -> Tensor:
