@@ -33,10 +33,12 @@ def made(seed: int = 0, **change) -> Simulated:
     return simulate(sources(setting, 1), setting, torch.Generator().manual_seed(seed))
 
 
-def window(folder, setting: Simulation, number: int = 0, image: str = "dji_0030_d3.tif"):
+def window(
+    folder, setting: Simulation, number: int = 0, image: str = "dji_0030_d3.tif", seed: int = 0
+):
     """A window of a training image as a batch, and its true motion."""
     pixels = read_image(folder / "train" / image)
-    for index, one in enumerate(simulate_windows(pixels, image, setting, 0)):
+    for index, one in enumerate(simulate_windows(pixels, image, setting, seed)):
         if index == number:
             return one.burst.batched(), one.flow_px[None]
     raise AssertionError("no such window")
@@ -260,6 +262,54 @@ def test_few_frames_of_a_hard_scene_find_the_highest_peak(
     assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) < 0.01
     monkeypatch.setattr(motion, "FEW", 0)  # twin: one search
     assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) > 0.03
+
+
+def test_few_frames_begin_where_pairs_lie_too(
+    shared_images, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = dataclasses.replace(PAPER, frames=5)
+    burst, true = window(shared_images, setting, number=7, image="dji_0018_d3.tif")
+    burst, kept, start_px = without_foreign(burst)
+    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) < 0.01
+    monkeypatch.setattr(motion, "paired_places", lambda _, start_px, *__: start_px)
+    monkeypatch.setattr(motion, "SCATTERED", 0)
+    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) > 0.05  # twin
+
+
+def test_few_frames_begin_in_many_places(shared_images, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pairs of frames are as wrong as Lucas-Kanade, half a pixel along an edge."""
+    burst, true = window(shared_images, dataclasses.replace(PAPER, frames=5), seed=7)
+    burst, kept, start_px = without_foreign(burst)
+    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) < 0.01
+    monkeypatch.setattr(motion, "SCATTERED", 0)
+    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) > 0.1  # twin
+
+
+@pytest.mark.parametrize("stiffness", [0.55, 1.0, 1.5])
+def test_steps_too_long_or_too_short_are_corrected(stiffness: float) -> None:
+    """A system so many times too stiff, or too soft, is solved in a few steps all the same."""
+    search = Search(made(size=16, frames=4).burst, torch.zeros(1, 4, 2), torch.ones(1, 4) > 0, 2)
+    true = torch.randn(1, 12, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    system = torch.eye(12, dtype=torch.double)[None]
+    relaxed, plain = torch.zeros_like(true), torch.zeros_like(true)
+    for _ in range(4):
+        wanted = (true - relaxed) / stiffness
+        search._relax(wanted, system)
+        search.wanted = wanted
+        relaxed = relaxed + search.share * wanted
+        plain = plain + (true - plain) / stiffness
+    assert rmse(relaxed, true) < 1e-3
+    assert stiffness == 1 or rmse(plain, true) > 0.01  # twin
+
+
+def test_gains_of_quiet_frames_settle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With little noise windows matter long, and a few steps do not take out what they do."""
+    setting = dataclasses.replace(PAPER, size=40, frames=12, noise_std_dn=(1.0, 1.0))
+    batch = simulate(sources(setting, 1, seed=5), setting, torch.Generator().manual_seed(2))
+    kept, start_px = torch.ones(1, 12, dtype=torch.bool), register(batch.burst)
+    assert rmse(fit_motion(batch.burst, start_px, kept, 2).gain, torch.ones(1, 12)) < 2e-4
+    monkeypatch.setattr(motion, "RESTLESS", torch.inf)
+    assert rmse(fit_motion(batch.burst, start_px, kept, 2).gain, torch.ones(1, 12)) > 4e-4  # twin
 
 
 def test_a_fit_is_weighed_at_its_own_gains() -> None:
