@@ -138,14 +138,14 @@ class GaussianProblem:
         """The canvas (B, h, w) of least energy for data (B, N, H, W) counted from the level.
 
         start: a canvas to begin from, `periodic_mean` by default. Solved to a relative residual of
-        `tolerance`, or to an error of so many posterior standard deviations, both rms over the
-        canvas, as the preconditioner counts them: inside frames it is right, at their borders and
-        holes too small. Both one number, or (B, 1, 1).
+        `tolerance`, or to an error of so many posterior standard deviations, rms over the canvas,
+        as the preconditioner counts them: inside frames it is right, at their borders and holes
+        too small. Both one number, or (B, 1, 1).
         """
         right = torch.fft.rfft2(self.model.adjoint(self.precision * data))
         if start is None and self.nodes == 1:
             start = self.periodic_mean(data)
-        enough = error_std**2 * math.prod(self.canvas) * self.blocks.mean_variance()[:, None, None]
+        enough = error_std**2 * self.canvas[0] * self.canvas[1]
         begin = None if start is None else torch.fft.rfft2(start)
         spectrum = conjugate_gradients(Spectra(self), right, tolerance, begin, enough)
         return torch.fft.irfft2(spectrum, s=self.canvas)

@@ -45,26 +45,26 @@ def conjugate_gradients(
     """Solve `normal(x) = right` for each entry of a batch, to a relative preconditioned residual.
 
     right: (B, h, w). Each entry stops by itself, and is put aside when others have too.
-    enough: a squared error that is small by itself, whatever `right` is; the preconditioned
-    residual stands for the error. Both one number, or (B, 1, 1).
+    enough: a squared preconditioned residual that is small by itself, whatever `right` is. Both
+    one number, or (B, 1, 1).
     """
     x = torch.zeros_like(right) if start is None else start
     goal = tolerance**2 * system.dot(right, system.precondition(right))
-    enough = torch.as_tensor(enough).to(goal).expand_as(goal)
+    goal = goal.maximum(torch.as_tensor(enough).to(goal))
     residual = right if start is None else right - system.normal(start)
     direction = preconditioned = system.precondition(residual)
     energy = system.dot(residual, preconditioned)
     done, place = x, torch.arange(len(x), device=x.device)  # results, and whose turn it still is
     for _ in range(max_steps):
-        active = (energy > goal) & (system.dot(preconditioned, preconditioned) > enough)
+        active = energy > goal
         left = int(active.sum())
         if left == 0:
             break
         if left <= WORTH_PUTTING_ASIDE * len(active):
             done, chosen = done.index_copy(0, place, x), active[:, 0, 0].nonzero()[:, 0]
             system, place = system.part(chosen), place[chosen]
-            state = (x, residual, direction, energy, goal, enough, active)
-            x, residual, direction, energy, goal, enough, active = (part[chosen] for part in state)
+            state = (x, residual, direction, energy, goal, active)
+            x, residual, direction, energy, goal, active = (part[chosen] for part in state)
         image = system.normal(direction)
         curvature = system.dot(direction, image)
         step = torch.where(active & (curvature > 0), energy / curvature, 0)

@@ -238,12 +238,6 @@ class AliasBlocks:
         parts = blocks.unflatten(2, (s, s)).unflatten(1, (s, s)).permute(0, 1, 3, 5, 2, 4, 6)
         return parts.flatten(4).flatten(1, 3)
 
-    def mean_variance(self) -> Tensor:
-        """The posterior variance of a pixel, mean over the image, (B,)."""
-        count = half_weight(self.width, self.precision)
-        total = (self.covariance.diagonal(dim1=1, dim2=2).real * count[:, None]).sum((1, 2, 3))
-        return total / (count.sum() * self.covariance.shape[-2] * self.scale**2)
-
     def mean(self, data: Tensor) -> Tensor:
         """The posterior mean (B, K, a, c) of frames' spectra (B, N, a, c)."""
         if fused := _fused(self.see.rows):

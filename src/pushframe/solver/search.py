@@ -27,7 +27,7 @@ from .outliers import disagreeing_pixels, surprising_frames
 
 LARGEST_STEP_PX = 0.25
 SHARES = (0.5, 1.5)  # of the steps wanted, least and most
-TOLERANCE, ERROR_STD = 2e-4, 0.1  # of the image that tells what a window does
+TOLERANCE, ERROR_STD = 2e-4, 0.05  # of the image that tells what a window does
 GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
 LEAST_GAIN_STD = 3e-4
 MAX_OUTLIERS = 0.3  # share of a frame's pixels beyond which the frame itself is the outlier
