@@ -302,6 +302,30 @@ def test_steps_too_long_or_too_short_are_corrected(stiffness: float) -> None:
     assert stiffness == 1 or rmse(plain, true) > 0.01  # twin
 
 
+@pytest.mark.parametrize("frames", [3, 4])
+def test_quiet_frames_of_known_motion_have_gains(frames: int) -> None:
+    """With no more frames than aliases next to nothing tells of gains, and rounding shows."""
+    setting = dataclasses.replace(
+        PAPER, size=32, frames=frames, exposure_error=0.01, noise_std_dn=(0.2, 0.2)
+    )
+    batch = simulate(sources(setting, 8), setting, torch.Generator().manual_seed(0))
+    solved = solve(batch.burst, 2, batch.flow_px)
+    assert bool(torch.isfinite(solved.gain).all())
+    assert bool(torch.isfinite(solved.posterior.mean[:, 10:-10, 10:-10]).all())
+
+
+def test_frames_left_out_stay_where_they_were() -> None:
+    """Other places are looked for with the frames that are used."""
+    burst = made(size=40, frames=6).burst
+    kept, start_px = torch.ones(1, 6, dtype=torch.bool), register(burst)
+    kept[:, 4] = False
+    task = motion._Task(burst, start_px, kept, 2, 8, True, None, True)
+    starts = [px for px, _ in task.starts(task.fit(FIRST_JITTER_PX))]
+    assert len(starts) == 3 + motion.SCATTERED
+    assert all(torch.equal(px[:, 4], start_px[:, 4]) for px in starts)
+    assert not any(torch.equal(px[:, 3], start_px[:, 3]) for px in starts[1:])
+
+
 def test_gains_of_quiet_frames_settle(monkeypatch: pytest.MonkeyPatch) -> None:
     """With little noise windows matter long, and a few steps do not take out what they do."""
     setting = dataclasses.replace(PAPER, size=40, frames=12, noise_std_dn=(1.0, 1.0))

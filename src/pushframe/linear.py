@@ -121,13 +121,6 @@ def library_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return torch.linalg.inv_ex(last).inverse.movedim((-2, -1), (1, 2)).contiguous(), log_det
 
 
-def solve_positive(matrix: Tensor, right: Tensor) -> Tensor:
-    """`x` with `matrix x = right`, (B, n), of positive matrices (B, n, n); NaN where one is not."""
-    root = torch.linalg.cholesky_ex(matrix)
-    solved = torch.cholesky_solve(right[..., None], root.L)[..., 0]
-    return solved.masked_fill((root.info > 0)[..., None], torch.nan)
-
-
 def leading_factor(matrix: Tensor, rank: int) -> Tensor:
     """A factor L (B, n, rank) with `L L'` near a positive matrix (B, n, n): pivoted Cholesky."""
     left = matrix.diagonal(dim1=-2, dim2=-1).clone()

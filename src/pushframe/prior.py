@@ -13,8 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .linear import solve_positive
-
 KNOTS = 20  # of the curve
 RINGS = (0.125, 0.25, 0.5)  # cycles per high-res px, where the waves have heights of their own
 WAVES = 4 * len(RINGS)  # of two and four periods in a circle, cosines and sines
@@ -130,7 +128,7 @@ def _better_curve(knots: Tensor, sums: Tensor) -> Tensor:
     roughness, unit = _roughness(trust.device)
     system = torch.addcmul(roughness, held[..., None], unit)
     level = torch.addcmul(knots * held, change.clamp(min=-LARGEST_STEP), trust)
-    curve = solve_positive(system, level)
+    curve = torch.linalg.solve_ex(system, level[..., None]).result[..., 0]
     curve = torch.clamp(curve, knots - LARGEST_STEP, knots + LARGEST_STEP)
     told = curve.masked_fill(trust < MANY, torch.inf)  # few frequencies scatter
     return torch.minimum(curve, told.cummin(-1).values).clamp(min=LEAST_LOG_POWER)

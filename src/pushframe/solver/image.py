@@ -17,7 +17,7 @@ from .outliers import hidden_share
 MAX_REWEIGHTINGS = 3
 ERROR_STD = 0.05  # posterior standard deviations by which an image may miss its least energy
 TOLERANCE = 2e-5  # of the image, where noise is so low that ERROR_STD is next to nothing
-HOLED_TOLERANCE = 5e-5  # and where frames have holes: the preconditioner knows of none of them
+HOLED_TOLERANCE = 5e-5  # where frames have holes; there no preconditioner tells an error
 MANY_HOLES = 1e-3  # share of pixels, beyond single outliers
 
 

@@ -50,18 +50,20 @@ def fit_motion(
 ) -> Fit:
     """Shifts, gains, spectrum and model mismatch of a batch.
 
-    start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool, frames to use. With
-    `moving` False the shifts stay as they are and only the rest is fitted. belief: of translations
-    and gains. unbiased: take out what windows do to frames, in two steps more; it matters more to
-    gains than to shifts. Never worse than its start: where the likelihood (with the belief, the
-    posterior) ended below that of the start, the start is kept. Few frames are looked at again:
-    their likelihood has several peaks.
+    start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool, frames to use. steps: of
+    few frames, and of others that ENOUGH_STEPS do not settle. With `moving` False the shifts stay
+    as they are and only the rest is fitted. belief: of translations and gains. unbiased: take out
+    what windows do to frames, in a few steps more; it matters more to gains than to shifts. Never
+    worse than its start: where the likelihood (with the belief, the posterior) ended below that of
+    the start, the start is kept. Few frames are looked at again: their likelihood has several
+    peaks.
     """
     task = _Task(burst, start_px, kept, scale, steps, moving, belief, unbiased)
     few = kept.sum(1) <= FEW * scale**2
     fit = task.settled(few)
     # as many frames as aliases leave no mismatch, wherever they are
-    doubtful = (fit.mismatch > task.negligible()) | (kept.sum(1) <= scale**2)
+    count = kept.sum(1)
+    doubtful = (fit.mismatch > task.negligible()) | ((count > 1) & (count <= scale**2))
     # not where frames were left out: a search that doubts nothing would give in to them
     index = (few & doubtful & (fit.kept == kept).all(1) & moving).nonzero()[:, 0]
     if not len(index):
@@ -158,9 +160,9 @@ class _Task:
     def higher_peak(self, fit: Fit) -> tuple[Fit, Tensor]:
         """Fits at likelier peaks than those of a fit, and which bursts they are for (n,).
 
-        Searched for from the start and from the fit, as if neither were far off. Shifts and gains
-        are all that is doubted: a mismatch, growing with what is wrong, excuses any peak. The fit
-        from there counts if it explains more: with the wrong model other peaks are no better.
+        Searched for from many `starts`. Shifts and gains are all that is doubted: a mismatch,
+        growing with what is wrong, excuses any peak. The fit from the highest counts if it explains
+        more: with the wrong model other peaks are no better.
         """
         best_px, least = fit.flow_px, self.energy(fit, fit.flow_px, fit.gain)
         for start_px, off_px in self.starts(fit):
@@ -174,8 +176,8 @@ class _Task:
             likelier = energy < least - CLEARLY
             best_px = torch.where(likelier[:, None, None], search.flow_px, best_px)
             least = torch.where(likelier, energy, least)
-        elsewhere = (best_px - fit.flow_px).abs().amax((1, 2)) > ELSEWHERE_PX
-        index = elsewhere.nonzero()[:, 0]
+        apart_px = (best_px - fit.flow_px).abs().amax(2) * self.kept
+        index = (apart_px.amax(1) > ELSEWHERE_PX).nonzero()[:, 0]
         if not len(index):
             return fit.part(index), index
         task = dataclasses.replace(self.part(index), start_px=best_px[index])
@@ -194,12 +196,14 @@ class _Task:
         yield self.start_px, PEAK_JITTER_PX
         yield fit.flow_px, PEAK_JITTER_PX
         paired_px = paired_places(self.burst, self.start_px, self.kept, self.scale, self.belief)
+        moved = self.kept[..., None]
+        paired_px = torch.where(moved, paired_px, self.start_px)
         yield paired_px, FIRST_JITTER_PX
         generator = torch.Generator().manual_seed(0)
         for _ in range(SCATTERED):
             off_px = SCATTER_PX * torch.randn(self.start_px.shape[1:], generator=generator)
             off_px[0] = 0
-            yield paired_px + off_px.to(paired_px), FIRST_JITTER_PX
+            yield paired_px + off_px.to(paired_px) * moved, FIRST_JITTER_PX
 
     def energy(self, fit: Fit, flow_px: Tensor, gain: Tensor) -> Tensor:
         """Minus twice the log posterior of shifts and gains without any mismatch, (B,).

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ..burst import Burst
 from ..gaussian import GaussianProblem, folded_basis, weighted_mean
-from ..linear import solve_positive
 from ..noise import frame_noise_var
 from ..prior import counted_basis, fit_spectrum, power_law, spectrum_at, without_directions
 from ..spectral import (
@@ -164,9 +163,9 @@ class Search:
         return (prior.flatten(1) @ self.steep.flatten())[:, None] / self.scale**2
 
     def restlessness(self) -> Tensor:
-        """What the last step wanted to change in the frames, mean square, over their noise, (B,).
+        """What the last step wanted to change in the frames, over the noise of them all, (B,).
 
-        Changes of shifts and gains, times the frames' slope and level.
+        Mean squares. Changes of shifts and gains, times the frames' slope and level.
         """
         assert self.wanted is not None
         wanted = self.wanted.to(self.gain).unflatten(1, (-1, 3))
@@ -210,7 +209,7 @@ class Search:
         slope = ((self._slope(changes) - self._pull()).flatten(1) * free).double()
         self.information = self.blocks.information(changes, self.count, every=2)
         system = self._pinned(self.information, free)
-        wanted = solve_positive(system, slope)
+        wanted = torch.linalg.solve_ex(system, slope[..., None]).result[..., 0]
         self._relax(wanted, system)
         self.wanted = wanted
         change = (wanted * self.share).to(self.gain).unflatten(1, (-1, 3))
@@ -287,7 +286,7 @@ class Search:
         """
         free = self._free(moving)
         system = self._pinned(self.information * self._share(), free)
-        covariance = torch.cholesky_inverse(torch.linalg.cholesky_ex(system).L)
+        covariance = torch.linalg.inv_ex(system).inverse
         return torch.where(free[:, :, None] & free[:, None], covariance, 0).to(self.gain)
 
     def _share(self) -> Tensor:
@@ -337,7 +336,11 @@ class Search:
         """Leave frames out that are mostly outliers, or whose residuals surprise."""
         mostly = self.lost_share > MAX_OUTLIERS
         mostly[:, 0] = False
-        self.kept = self.kept & ~mostly & ~surprising_frames(self.surprise, self.kept)
+        kept = self.kept & ~mostly & ~surprising_frames(self.surprise, self.kept)
+        if self.wanted is not None:  # without some frames, no step tells of the next
+            changed = (kept != self.kept).any(1, keepdim=True)
+            self.wanted = self.wanted.masked_fill(changed, torch.nan)
+        self.kept = kept
 
     def keep_the_better(self, start_px: Tensor) -> None:
         """Return to the start where the likelihood there is higher, or the search was lost.
