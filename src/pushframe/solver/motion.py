@@ -53,10 +53,10 @@ def fit_motion(
     start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool, frames to use. steps: of
     few frames, and of others that ENOUGH_STEPS do not settle. With `moving` False the shifts stay
     as they are and only the rest is fitted. belief: of translations and gains. unbiased: take out
-    what windows do to frames, in a few steps more; it matters more to gains than to shifts. Never
-    worse than its start: where the likelihood (with the belief, the posterior) ended below that of
-    the start, the start is kept. Few frames are looked at again: their likelihood has several
-    peaks.
+    what windows do to frames, in a few steps more; it matters more to gains than to shifts. Few
+    frames are looked at again, since their likelihood has several peaks. Never worse than its
+    start: where the likelihood (with the belief, the posterior) ended below that of the start, the
+    start is kept.
     """
     task = _Task(burst, start_px, kept, scale, steps, moving, belief, unbiased)
     few = kept.sum(1) <= FEW * scale**2
@@ -65,7 +65,8 @@ def fit_motion(
     count = kept.sum(1)
     doubtful = (fit.mismatch > task.negligible()) | ((count > 1) & (count <= scale**2))
     # not where frames were left out: a search that doubts nothing would give in to them
-    index = (few & doubtful & (fit.kept == kept).all(1) & moving).nonzero()[:, 0]
+    whole = (fit.kept == kept).all(1)
+    index = (few & doubtful & whole & moving).nonzero()[:, 0]
     if not len(index):
         return fit
     again, better = task.part(index).higher_peak(fit.part(index))
@@ -108,7 +109,8 @@ class _Task:
             return self.fit(FIRST_JITTER_PX)
         fit = dataclasses.replace(self, steps=min(self.steps, ENOUGH_STEPS)).fit(FIRST_JITTER_PX)
         fit = self.again(fit, few, LAST_STEPS)
-        return self.again(fit, ~few & ~(fit.restless <= RESTLESS), MORE_LAST_STEPS)
+        restless = ~few & ~(fit.restless <= RESTLESS) & self.unbiased
+        return self.again(fit, restless, MORE_LAST_STEPS)
 
     def again(self, fit: Fit, chosen: Tensor, last_steps: int) -> Fit:
         """A fit with some of its bursts, (B,) bool, fitted anew in all steps."""
