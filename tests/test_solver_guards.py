@@ -20,6 +20,7 @@ from pushframe.solver.bend import flow_of, lucas_kanade_bent, smooth_basis
 from pushframe.solver.joint import Joint
 from pushframe.solver.lost import fit_translations
 from pushframe.solver.motion import fit_motion
+from pushframe.solver.relax import Relaxation
 from pushframe.solver.search import Search
 from pushframe.solver.solve import without_foreign
 from pushframe.solver.space import fit_in_space
@@ -276,6 +277,15 @@ def test_few_frames_begin_where_pairs_lie_too(
     assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) > 0.05  # twin
 
 
+def test_no_step_tells_of_the_next_without_some_frames() -> None:
+    system = torch.eye(3)[None].expand(2, 3, 3)
+    relaxation, wanted = Relaxation(), torch.tensor([[1.0, 2.0, 3.0]]).expand(2, 3)
+    relaxation.taken(wanted, system)
+    relaxation.forget(torch.tensor([True, False]))
+    share = relaxation.taken(-wanted, system) / -wanted
+    torch.testing.assert_close(share[:, 0], torch.tensor([1.0, 0.5]))
+
+
 def test_few_frames_begin_in_many_places(shared_images, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where pairs of frames are as wrong as Lucas-Kanade, half a pixel along an edge."""
     burst, true = window(shared_images, dataclasses.replace(PAPER, frames=5), seed=7)
@@ -288,15 +298,13 @@ def test_few_frames_begin_in_many_places(shared_images, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("stiffness", [0.55, 1.0, 1.5])
 def test_steps_too_long_or_too_short_are_corrected(stiffness: float) -> None:
     """A system so many times too stiff, or too soft, is solved in a few steps all the same."""
-    search = Search(made(size=16, frames=4).burst, torch.zeros(1, 4, 2), torch.ones(1, 4) > 0, 2)
+    relaxation = Relaxation()
     true = torch.randn(1, 12, generator=torch.Generator().manual_seed(0), dtype=torch.double)
     system = torch.eye(12, dtype=torch.double)[None]
     relaxed, plain = torch.zeros_like(true), torch.zeros_like(true)
     for _ in range(4):
         wanted = (true - relaxed) / stiffness
-        search._relax(wanted, system)
-        search.wanted = wanted
-        relaxed = relaxed + search.share * wanted
+        relaxed = relaxed + relaxation.taken(wanted, system)
         plain = plain + (true - plain) / stiffness
     assert rmse(relaxed, true) < 1e-3
     assert stiffness == 1 or rmse(plain, true) > 0.01  # twin

@@ -38,3 +38,8 @@ def frame_noise_var(burst: Burst) -> Tensor:
     var = normalised_noise_var(burst.noise, signal, burst.gain)
     # a law that vanishes in the dark would give infinite weight: a DN is never finer than a DN
     return torch.maximum(var, QUANTISATION_DN2 / burst.gain[..., None, None] ** 2)
+
+
+def usual_noise_var(burst: Burst) -> Tensor:
+    """The mean noise variance of the middle one of a burst's frames, (B,)."""
+    return frame_noise_var(burst).mean((-1, -2)).median(1).values

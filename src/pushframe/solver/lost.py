@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..burst import Burst
 from ..forward import forward_model
-from ..noise import frame_noise_var
+from ..noise import usual_noise_var
 from .belief import Belief
 from .fit import Fit
 from .image import Reconstruction, reconstruct
@@ -73,7 +73,7 @@ def _without_culprits(
 
     Each of the frames that surprised most at the start is left out in turn.
     """
-    noise = frame_noise_var(burst).mean((-1, -2)).median(1).values
+    noise = usual_noise_var(burst)
     much = (fit.mismatch > SUSPICIOUS * noise) & (fit.kept == kept).all(1)
     # as many frames as aliases explain anything, whichever is left out
     index = (much & (kept.sum(1) > scale**2 + 1)).nonzero()[:, 0]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..burst import Burst
-from ..noise import frame_noise_var
+from ..noise import usual_noise_var
 from .belief import FIRST_JITTER_PX, Belief, first_jitter
 from .fit import Fit
 from .pairs import paired_places
@@ -59,10 +59,10 @@ def fit_motion(
     start is kept.
     """
     task = _Task(burst, start_px, kept, scale, steps, moving, belief, unbiased)
-    few = kept.sum(1) <= FEW * scale**2
+    count = kept.sum(1)
+    few = count <= FEW * scale**2
     fit = task.settled(few)
     # as many frames as aliases leave no mismatch, wherever they are
-    count = kept.sum(1)
     doubtful = (fit.mismatch > task.negligible()) | ((count > 1) & (count <= scale**2))
     # not where frames were left out: a search that doubts nothing would give in to them
     whole = (fit.kept == kept).all(1)
@@ -96,9 +96,9 @@ class _Task:
             belief=None if self.belief is None else self.belief.part(index),
         )
 
-    def search(self, start_px: Tensor, gain: Tensor | None = None) -> Search:
+    def search(self, start_px: Tensor) -> Search:
         """A search that has looked once, into masked pixels too."""
-        search = Search(self.burst, start_px, self.kept, self.scale, self.belief, gain)
+        search = Search(self.burst, start_px, self.kept, self.scale, self.belief)
         search.look()
         search.grow_into_masks(MASKED_LOOKS)
         return search
@@ -191,7 +191,7 @@ class _Task:
 
     def negligible(self) -> Tensor:
         """The mismatch that is as good as none, (B,)."""
-        return NEGLIGIBLE * frame_noise_var(self.burst).mean((-1, -2)).median(1).values
+        return NEGLIGIBLE * usual_noise_var(self.burst)
 
     def starts(self, fit: Fit) -> Iterator[tuple[Tensor, float]]:
         """Translations from which other peaks may be found, and by how much they may be off, px."""

@@ -23,9 +23,9 @@ from .belief import Belief, on_diagonal
 from .mismatch import freedom, model_mismatch
 from .moving_window import moving_window, unseen_margin, window_bias
 from .outliers import disagreeing_pixels, surprising_frames
+from .relax import Relaxation
 
 LARGEST_STEP_PX = 0.25
-SHARES = (0.5, 1.5)  # of the steps wanted, least and most
 TOLERANCE, ERROR_STD = 2e-4, 0.05  # of the image that tells what a window does
 GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
 LEAST_GAIN_STD = 3e-4
@@ -74,7 +74,7 @@ class Search:
         self.gain_std = torch.full_like(self.mismatch, GAIN_STD)
         self.jitter_px = torch.zeros_like(self.mismatch)
         self.image: Tensor = None  # type: ignore[assignment]  # until the first look
-        self.wanted: Tensor | None = None  # (B, 3N) of the last step, until there is one
+        self.relaxation = Relaxation()
         self.margin_px = unseen_margin(burst.shape, flow_px * self.kept[..., None])
         self.bias: Tensor | float = 0.0  # of windowed frames, until it is estimated
         self.scene: Tensor | None = None  # likewise
@@ -167,8 +167,8 @@ class Search:
 
         Mean squares. Changes of shifts and gains, times the frames' slope and level.
         """
-        assert self.wanted is not None
-        wanted = self.wanted.to(self.gain).unflatten(1, (-1, 3))
+        assert self.relaxation.wanted is not None
+        wanted = self.relaxation.wanted.to(self.gain).unflatten(1, (-1, 3))
         shift, gain = wanted[..., :2].square().sum(-1), wanted[..., 2].square()
         changed = shift * self.steepness(self.prior) + gain * self.level[..., 0, 0] ** 2
         return changed.mean(1) * (self.kept / self.noise).sum(1)
@@ -210,28 +210,12 @@ class Search:
         self.information = self.blocks.information(changes, self.count, every=2)
         system = self._pinned(self.information, free)
         wanted = torch.linalg.solve_ex(system, slope[..., None]).result[..., 0]
-        self._relax(wanted, system)
-        self.wanted = wanted
-        change = (wanted * self.share).to(self.gain).unflatten(1, (-1, 3))
+        change = self.relaxation.taken(wanted, system).to(self.gain).unflatten(1, (-1, 3))
         if moving:
             shift_px = change[..., :2].clamp(-LARGEST_STEP_PX, LARGEST_STEP_PX)
             self.flow_px = self.flow_px + shift_px
         self.gain = self.gain * (1 + change[..., 2].clamp(-GAIN_STD, GAIN_STD))
         self._set_level()
-
-    def _relax(self, wanted: Tensor, system: Tensor) -> None:
-        """Which share of the step wanted to take, (B, 1), by what became of the one before.
-
-        Steps that lead to and fro are too long, ones that lead on and on too short: the secant of
-        what is wanted, before and after, in the metric of the information (Irons and Tuck).
-        """
-        if self.wanted is None:
-            self.share = torch.ones_like(wanted[:, :1])
-            return
-        turn = wanted - self.wanted
-        weighed = (system @ turn[..., None])[..., 0]
-        share = -self.share * _dot(self.wanted, weighed) / _dot(turn, weighed).clamp(min=1e-30)
-        self.share = share.nan_to_num(1.0).clamp(*SHARES)
 
     def _changes(self) -> Tensor:
         """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, N, 3, a, c)."""
@@ -337,9 +321,7 @@ class Search:
         mostly = self.lost_share > MAX_OUTLIERS
         mostly[:, 0] = False
         kept = self.kept & ~mostly & ~surprising_frames(self.surprise, self.kept)
-        if self.wanted is not None:  # without some frames, no step tells of the next
-            changed = (kept != self.kept).any(1, keepdim=True)
-            self.wanted = self.wanted.masked_fill(changed, torch.nan)
+        self.relaxation.forget((kept != self.kept).any(1))
         self.kept = kept
 
     def keep_the_better(self, start_px: Tensor) -> None:
@@ -391,11 +373,6 @@ class Search:
         frequencies = self.count.sum() * self.burst.shape[0]
         noise = torch.where(self.kept, self.precision, 1).log().sum(1)
         return self.energy() - frequencies * noise
-
-
-def _dot(one: Tensor, other: Tensor) -> Tensor:
-    """The product of vectors (B, n), (B, 1)."""
-    return (one * other).sum(1, keepdim=True)
 
 
 def _spectra(frames: Tensor) -> Tensor:
