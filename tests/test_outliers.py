@@ -88,7 +88,7 @@ def test_what_the_window_does_to_frames_is_taken_out(
 
     def in_vain(search: Search) -> None:
         learn(search)
-        search.bias = 0.0
+        search.bias = 0 * search.bias
 
     monkeypatch.setattr(Search, "unbias", in_vain)  # twin
     assert error_px(far) > 0.0004

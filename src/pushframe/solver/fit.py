@@ -20,7 +20,6 @@ class Fit:
     knots: (B, TERMS) log power of the image. mismatch: (B,) variance that the model leaves.
     outlier: (B, N, H, W) pixels that disagree with the other frames. kept: (B, N) frames used.
     information, slope: (B, 3N, 3N) and (B, N, 3), of the likelihood alone, where the search ended.
-    restless: (B,) what the last step still wanted to change, see `Search.restlessness`.
     scene: (B, h, w), nearly the image, on the canvas of a `GaussianProblem`, if the fit made one.
     """
 
@@ -33,7 +32,6 @@ class Fit:
     kept: Tensor
     information: Tensor
     slope: Tensor
-    restless: Tensor
     scene: Tensor | None = None
 
     def part(self, index: Tensor) -> Fit:

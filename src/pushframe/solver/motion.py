@@ -28,7 +28,7 @@ SETTLED = 3  # steps after which residuals tell of the model, not of the motion
 ENOUGH_STEPS = 5  # of many frames, unless they are restless after that
 RESTLESS = 0.4  # see `Search.restlessness`; less does not matter
 LAST_STEPS = 2  # once the motion is nearly known, and with it what windows do to the frames
-MORE_LAST_STEPS = 6  # of the restless: with little noise it takes longer to tell window from gain
+MORE_STEPS = 6  # of the restless: with little noise it takes longer to tell window from gain
 FEW = 2  # frames an alias, up to which a likelihood has several peaks
 PEAK_JITTER_PX = 0.0125  # what the highest of them may be off
 CLEARLY = 20.0  # of -2 log likelihood, by which another peak must be higher
@@ -59,14 +59,13 @@ def fit_motion(
     start is kept.
     """
     task = _Task(burst, start_px, kept, scale, steps, moving, belief, unbiased)
-    count = kept.sum(1)
-    few = count <= FEW * scale**2
-    fit = task.settled(few)
+    fit = task.settled()
     # as many frames as aliases leave no mismatch, wherever they are
+    count = kept.sum(1)
     doubtful = (fit.mismatch > task.negligible()) | ((count > 1) & (count <= scale**2))
     # not where frames were left out: a search that doubts nothing would give in to them
     whole = (fit.kept == kept).all(1)
-    index = (few & doubtful & whole & moving).nonzero()[:, 0]
+    index = (task.few() & doubtful & whole & moving).nonzero()[:, 0]
     if not len(index):
         return fit
     again, better = task.part(index).higher_peak(fit.part(index))
@@ -103,23 +102,20 @@ class _Task:
         search.grow_into_masks(MASKED_LOOKS)
         return search
 
-    def settled(self, few: Tensor) -> Fit:
-        """A fit in no more steps than a burst needs; few: (B,) bool, those of few frames."""
+    def few(self) -> Tensor:
+        """The bursts of so few frames that their likelihood has several peaks, (B,) bool."""
+        return self.kept.sum(1) <= FEW * self.scale**2
+
+    def settled(self) -> Fit:
+        """A fit in no more steps than a burst needs."""
+        few = self.few()
         if bool(few.all()):
             return self.fit(FIRST_JITTER_PX)
         fit = dataclasses.replace(self, steps=min(self.steps, ENOUGH_STEPS)).fit(FIRST_JITTER_PX)
-        fit = self.again(fit, few, LAST_STEPS)
-        restless = ~few & ~(fit.restless <= RESTLESS) & self.unbiased
-        return self.again(fit, restless, MORE_LAST_STEPS)
+        index = few.nonzero()[:, 0]
+        return fit.with_part(index, self.part(index).fit(FIRST_JITTER_PX)) if len(index) else fit
 
-    def again(self, fit: Fit, chosen: Tensor, last_steps: int) -> Fit:
-        """A fit with some of its bursts, (B,) bool, fitted anew in all steps."""
-        index = chosen.nonzero()[:, 0]
-        if not len(index):
-            return fit
-        return fit.with_part(index, self.part(index).fit(FIRST_JITTER_PX, last_steps))
-
-    def fit(self, jitter_px: float, last_steps: int = LAST_STEPS) -> Fit:
+    def fit(self, jitter_px: float) -> Fit:
         """From the start, which may be off by so much."""
         search, moving = self.search(self.start_px), self.moving
         jitter = first_jitter(self.start_px, self.belief, jitter_px) * moving
@@ -131,13 +127,14 @@ class _Task:
                 search.learn_gain_std()
                 search.budget()
         search.jitter_px = 0 * jitter
-        for _ in range(last_steps if self.unbiased else 0):
-            search.unbias()
-            search.look()
-            search.step(moving)
-            search.learn_gain_std()
-            search.budget()
-        restless = search.restlessness()
+        if self.unbiased:
+            self.unwindow(search, LAST_STEPS)
+            restless = ~self.few() & ~(search.restlessness() <= RESTLESS)
+            index = restless.nonzero()[:, 0]
+            if len(index):
+                part = search.part(index)
+                self.unwindow(part, MORE_STEPS)
+                search.put_back(index, part)
         search.look()
         search.budget()
         search.expel()
@@ -155,9 +152,17 @@ class _Task:
             search.outlier,
             search.kept,
             *search.likelihood(),
-            restless,
             search.scene,
         )
+
+    def unwindow(self, search: Search, steps: int) -> None:
+        """Steps that take out what windows do to the frames."""
+        for _ in range(steps):
+            search.unbias()
+            search.look()
+            search.step(self.moving)
+            search.learn_gain_std()
+            search.budget()
 
     def higher_peak(self, fit: Fit) -> tuple[Fit, Tensor]:
         """Fits at likelier peaks than those of a fit, and which bursts they are for (n,).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import torch
@@ -30,6 +31,9 @@ TOLERANCE, ERROR_STD = 2e-4, 0.05  # of the image that tells what a window does
 GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
 LEAST_GAIN_STD = 3e-4
 MAX_OUTLIERS = 0.3  # share of a frame's pixels beyond which the frame itself is the outlier
+# what is found of each burst, and what there was before
+FOUND = ("flow_px", "gain", "level", "knots", "mismatch", "outlier", "gain_std", "image", "scene")
+GIVEN = ("kept", "noise_var", "noise", "jitter_px")
 
 
 class Search:
@@ -106,6 +110,24 @@ class Search:
             torch.fft.rfft(wide, norm="ortho")[..., None, :],
         )
         self._spectra_seen = None
+
+    def part(self, index: Tensor) -> Search:
+        """That of some bursts of the batch, to go on with once windows have been judged."""
+        other = copy.copy(self)
+        other.burst, other.margin_px = self.burst.part(index), self.margin_px[:, index]
+        if self.belief is not None:
+            other.belief, other.trust = self.belief.part(index), self.trust[index]
+        for name in FOUND + GIVEN:
+            setattr(other, name, getattr(self, name)[index])
+        other.sums = self.sums[0][index], self.sums[1][index]
+        other.relaxation = Relaxation()
+        return other
+
+    def put_back(self, index: Tensor, part: Search) -> None:
+        """What was found for some bursts of the batch."""
+        for name in (*FOUND, "bias"):
+            setattr(self, name, getattr(self, name).index_copy(0, index, getattr(part, name)))
+        self.relaxation.forget(torch.zeros_like(self.kept[:, 0]).index_fill(0, index, True))
 
     def look(self) -> None:
         """The image, and the spectrum that it suggests, for the unknowns as they stand."""
