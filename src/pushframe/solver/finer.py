@@ -22,7 +22,7 @@ FINER = 2
 FINEST_SCALE = 4
 LOOKS = 10  # in which steep spectra settle, too
 LEAST_MISFIT = 0.25  # of the noise variance of the best frame
-LEAST_SHARE = 5e-6  # and of the scene's: less may be what borders leave
+LEAST_SHARE = 1e-3  # and of the power where the grid ends: there is no less beyond it
 ENOUGH_FRAMES = 2  # times the aliases: so many would have shown a misfit
 LEAST_DIFFERENCE = 10.0  # of -2 log likelihood
 MIDDLE_PX = 40  # side of what is compared
@@ -41,8 +41,9 @@ def finer(
     if flow_px.ndim == 5 or scale > FINEST_SCALE or burst.days:
         return None
     few = good.any(-1).any(-1).sum(1) <= ENOUGH_FRAMES * problem.scale**2
-    noise_var, scene_var = made.noise_var.amin((1, 2, 3)), made.image.square().mean((1, 2))
-    least = torch.maximum(LEAST_MISFIT * noise_var, LEAST_SHARE * scene_var)
+    # a scene that reaches beyond its grid does not stop there
+    last = torch.maximum(problem.prior[:, problem.canvas[0] // 2, 0], problem.prior[:, 0, -1])
+    least = torch.maximum(LEAST_MISFIT * made.noise_var.amin((1, 2, 3)), LEAST_SHARE * last)
     misfit = made.mismatch > least
     # a search fills holes, and does so too slowly to be compared
     index = ((misfit | few) & (hidden_share(good) < MANY_HOLES)).nonzero()[:, 0]

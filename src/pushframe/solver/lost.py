@@ -85,7 +85,7 @@ def _without_culprits(
     search.look()
     search.look()
     search.budget()
-    surprise = search.surprise.masked_fill(~used, 0).nan_to_num(torch.inf)
+    surprise = search.surprise().masked_fill(~used, 0).nan_to_num(torch.inf)
     surprise[:, 0] = -1  # the reference stays
     fits, whole = [], []
     for suspect in surprise.topk(min(SUSPECTS, burst.count - 1)).indices.T:

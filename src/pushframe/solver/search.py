@@ -328,8 +328,7 @@ class Search:
         good = seen & ~self.outlier
         counted = budget.masked_fill(~good, torch.inf)
         self.mismatch = model_mismatch(residual, counted, self.noise_var, free)
-        self.lost_share = _frame_mean(self.outlier.to(var), self.burst.valid & inner)
-        self.surprise = _frame_mean(residual**2 / var, good)
+        self.judgement = residual, var, inner
 
     def _surprises(self, residual: Tensor, var: Tensor) -> Tensor:
         """Residuals in standard deviations, (B, N, H, W), counted less where the window falls.
@@ -338,11 +337,18 @@ class Search:
         """
         return residual / var.sqrt() * self.window.clamp(max=1)
 
+    def surprise(self) -> Tensor:
+        """Squared residuals of each frame over their expectation at the last `budget`, (B, N)."""
+        residual, var, inner = self.judgement
+        good = self.burst.valid & inner & self.kept[..., None, None] & ~self.outlier
+        return _frame_mean(residual**2 / var, good)
+
     def expel(self) -> None:
         """Leave frames out that are mostly outliers, or whose residuals surprise."""
-        mostly = self.lost_share > MAX_OUTLIERS
+        _, var, inner = self.judgement
+        mostly = _frame_mean(self.outlier.to(var), self.burst.valid & inner) > MAX_OUTLIERS
         mostly[:, 0] = False
-        kept = self.kept & ~mostly & ~surprising_frames(self.surprise, self.kept)
+        kept = self.kept & ~mostly & ~surprising_frames(self.surprise(), self.kept)
         self.relaxation.forget((kept != self.kept).any(1))
         self.kept = kept
 
