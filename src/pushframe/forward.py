@@ -8,14 +8,15 @@ beyond the reference's field on every side; beyond the canvas its edge values ar
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .filters import LARGEST_MATRIX
 from .geometry import flow_field, pixel_grid
 
 HALF_WIDTH = 12
@@ -163,36 +164,39 @@ class Flows:
         # the fine image begins FINE_TAPS / 2 of its pixels before the canvas
         first = (2 * centre + half).clamp(min=0).minimum(2 * limit - 1) + 1
         self.shape = tuple(2 * length + FINE_TAPS for length in size)
-        self.row, self.column = first.transpose(1, 2).flatten(2).unbind(1)  # (B, N*H*W)
-        weight = _fine_taps(fraction, (first - 1) % 2)
-        self.weight_y, self.weight_x = weight.flatten(3, 4).transpose(1, 2).flatten(2, 3).unbind(1)
+        row, column = first.unbind(2)
+        self.place = (row * self.shape[1] + column).flatten(1)  # (B, N*H*W)
+        weight = _fine_taps(fraction, (first - 1) % 2).permute(2, 0, 5, 1, 3, 4)
+        self.weight_y, self.weight_x = weight.flatten(3).contiguous()  # (B, 6, N*H*W) each
 
-    def _rows(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each of the 6 rows of taps: flat index of its first and weights (B*N*H*W[, 6])."""
-        batch = torch.arange(len(self.row), device=self.row.device)[:, None] * self.shape[0]
-        for j in range(FINE_TAPS):
-            index = (self.row + batch + j) * self.shape[1] + self.column
-            yield index.flatten(), (self.weight_y[..., j, None] * self.weight_x).flatten(0, 1)
+    def _from_tap(self, fine: Tensor, down: int, right: int) -> Tensor:
+        """The fine images (B, F) as all samples' tap in that row and column counts its places."""
+        first = down * self.shape[1] + right
+        return fine[:, first : first + fine.shape[1] - (FINE_TAPS - 1) * (self.shape[1] + 1)]
 
     def forward(self, image: Tensor) -> Tensor:
-        fine = _refine(_refine(image).mT).mT.contiguous()
-        windows = fine.flatten().unfold(0, FINE_TAPS, 1)
-        total = sum((windows[index] * weight).sum(-1) for index, weight in self._rows())
-        return total.view(self.inside.shape)  # type: ignore[union-attr]
+        fine, taps = _refined(image).flatten(1), range(FINE_TAPS)
+        total = torch.zeros_like(self.weight_y[:, 0])
+        for j in taps:
+            row = [self._from_tap(fine, j, i).gather(1, self.place) for i in taps]
+            along = row[0] * self.weight_x[:, 0]
+            for i in taps[1:]:
+                along = along.addcmul_(row[i], self.weight_x[:, i])
+            total = torch.addcmul(total, along, self.weight_y[:, j])
+        return total.view(self.inside.shape)
 
     def adjoint(self, frames: Tensor) -> Tensor:
-        fine = frames.new_zeros(len(frames) * self.shape[0] * self.shape[1])
-        tap = torch.arange(FINE_TAPS, device=frames.device)
-        for index, weight in self._rows():
-            spread = (frames.flatten()[:, None] * weight).flatten()
-            fine = fine.scatter_add(0, (index[:, None] + tap).flatten(), spread)
-        return _refine_adjoint(_refine_adjoint(fine.view(-1, *self.shape).mT).mT)
+        fine = frames.new_zeros(len(frames), self.shape[0] * self.shape[1])
+        along = self.weight_x * frames.flatten(1)[:, None]
+        for j in range(FINE_TAPS):
+            for i in range(FINE_TAPS):
+                spread = self.weight_y[:, j] * along[:, i]
+                self._from_tap(fine, j, i).scatter_add_(1, self.place, spread)
+        return _refined_adjoint(fine.view(-1, *self.shape))
 
     def part(self, index: Tensor) -> Flows:
         other = copy.copy(self)
-        other.row, other.column, other.inside = (
-            part[index] for part in (self.row, self.column, self.inside)
-        )
+        other.place, other.inside = self.place[index], self.inside[index]
         other.weight_y, other.weight_x = self.weight_y[index], self.weight_x[index]
         return other
 
@@ -214,6 +218,30 @@ def _fine_filter() -> Tensor:
     response = torch.fft.fft(torch.fft.ifftshift(kernel)).real
     sharpened = torch.fft.fftshift(torch.fft.ifft(response / blur).real)
     return sharpened[size // 2 - FINE_REACH : size // 2 + FINE_REACH + 1]
+
+
+def _refined(image: Tensor) -> Tensor:
+    """Images (B, h, w) at half the pixel size, edge values repeated, (B, 2h + 6, 2w + 6)."""
+    if max(image.shape[-2:]) > LARGEST_MATRIX:
+        return _refine(_refine(image).mT).mT
+    tall, wide = (_refining(size, image.dtype, image.device) for size in image.shape[-2:])
+    return tall @ image @ wide.mT
+
+
+def _refined_adjoint(fine: Tensor) -> Tensor:
+    """The transpose of `_refined`."""
+    height, width = ((length - FINE_TAPS) // 2 for length in fine.shape[-2:])
+    if max(height, width) > LARGEST_MATRIX:
+        return _refine_adjoint(_refine_adjoint(fine.mT).mT)
+    tall, wide = (_refining(size, fine.dtype, fine.device) for size in (height, width))
+    return tall.mT @ fine @ wide
+
+
+@lru_cache(maxsize=32)
+def _refining(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`_refine` of one axis as a matrix, (2 size + 6, size)."""
+    with torch.inference_mode(False):  # kept, and maybe trained through later
+        return _refine(torch.eye(size, dtype=dtype, device=device)[None])[0].mT.contiguous()
 
 
 def _refine(image: Tensor) -> Tensor:
