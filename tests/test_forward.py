@@ -35,6 +35,17 @@ def test_adjoint_is_the_exact_transpose(kind: str, scale: int) -> None:
     assert abs(float(left - right)) < 1e-11 * float(left.abs() + 1)
 
 
+def test_large_images_are_convolved_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = forward_model(flows("field", 2), SHAPE, 2, pad=5)
+    generator = torch.Generator().manual_seed(1)
+    image = torch.randn(2, *canvas_shape(SHAPE, 2, 5), dtype=torch.float64, generator=generator)
+    frames = torch.randn(2, 3, *SHAPE, dtype=torch.float64, generator=generator)
+    small = model.forward(image), model.adjoint(frames)
+    monkeypatch.setattr("pushframe.forward.LARGEST_MATRIX", 1)
+    for one, other in zip(small, (model.forward(image), model.adjoint(frames)), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
 @pytest.mark.parametrize("kind", ["translation", "field"])
 def test_gradients_in_image_and_flow(kind: str) -> None:
     flow = flows(kind, 2)[:1, :2].clone().requires_grad_()

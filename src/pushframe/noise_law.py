@@ -28,6 +28,7 @@ MIN_FRAMES = 3
 STATE_IT = "give noise_a and noise_b of the raw pixels, var = noise_a * dn + noise_b"
 DRAWS = (1, 2, 5)  # of simulated noise, in each round; motion is estimated anew in each
 LOOSENESS = 4.5  # image power allowed over that found, so that less of the image is missed
+BORDER_PX = 8  # of a frame, where residuals tell little of noise
 BINS = 12  # of brightness, in each frame
 TRIM_SIGMAS = 3.0
 LEAST_SIGMAS = 2.5  # by which a term must stand out of its error
@@ -133,7 +134,7 @@ class _Alike:
         dn = ((frames - residual) * self.to_dn).clamp(min=0)
         residual = residual * self.to_dn
         left = left_over(problem, dn, self.to_dn, draws, generator)
-        seen = problem.precision > 0
+        seen = (problem.precision > 0) & _well_inside(self.burst)
         rows = [
             _binned(dn[0, t][where], residual[0, t][where], left[:, 0, t][:, where])
             for t, where in enumerate(seen[0])
@@ -141,6 +142,18 @@ class _Alike:
         ]
         require(len(rows) >= MIN_FRAMES, f"{MIN_FRAMES} frames that agree", len(rows), STATE_IT)
         return regress(torch.cat(rows), law)
+
+
+def _well_inside(burst: Burst) -> Tensor:
+    """Pixels of a frame that are far from its borders, (H, W) bool.
+
+    Near them the image is much less known, and more of it is missed than the blocks foretell.
+    """
+    rows, columns = (torch.zeros(size, dtype=torch.bool) for size in burst.shape)
+    for axis in (rows, columns):
+        margin = min(BORDER_PX, len(axis) // 8)
+        axis[margin : len(axis) - margin] = True
+    return rows[:, None] & columns
 
 
 def _unexplained(problem: GaussianProblem, data: Tensor) -> Tensor:
