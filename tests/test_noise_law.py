@@ -51,6 +51,16 @@ def test_without_the_freedom_correction_the_law_is_too_low(monkeypatch: pytest.M
     assert (error_at_percentiles(burst, law)[1:] < -TOLERANCE).all()
 
 
+def test_what_is_missed_at_borders_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = with_options(PRESETS["paper"], size=48, frames=12)
+    burst = simulate_one(sources(setting, 1, 8)[0], setting, 8).burst
+    law = estimate_noise_law(unknown(burst))
+    assert (error_at_percentiles(burst, law).abs() < 0.02).all()
+    monkeypatch.setattr(noise_law, "BORDER_PX", 0)  # twin
+    law = estimate_noise_law(unknown(burst))
+    assert (error_at_percentiles(burst, law) < -0.04).all()
+
+
 def test_the_unit_of_exposure_does_not_matter() -> None:
     burst = unknown(burst_of("affine"))
     dn = burst.raw_dn()
