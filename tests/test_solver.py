@@ -280,6 +280,17 @@ def test_scenes_that_hold_more_than_their_grid(monkeypatch: pytest.MonkeyPatch) 
     assert float(z2(coarse, one.truth).mean()) < 4
 
 
+def test_little_beyond_the_grid_is_much_of_a_quiet_burst(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A soft optic leaves next to nothing beyond the grid, but more than noise of half a DN."""
+    setting = dataclasses.replace(
+        PRESETS["continuous"], psf_hpx=0.8, noise_std_dn=(0.5, 0.5), size=32, frames=12
+    )
+    one = simulate(sources(setting, 1), setting, torch.Generator().manual_seed(0))
+    fine = psnr(solve(one.burst, 2).posterior.mean, one.truth)
+    monkeypatch.setattr("pushframe.solver.finer.LEAST_SHARE", 0.1)  # twin: never enough
+    assert fine > psnr(solve(one.burst, 2).posterior.mean, one.truth) + 3
+
+
 @pytest.mark.parametrize("level", [0.0, 0.2])
 def test_scenes_without_detail(level: float) -> None:
     """Water, cloud, night: nothing determines the spectrum, and nothing is to be seen."""

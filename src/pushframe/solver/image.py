@@ -16,6 +16,7 @@ from .outliers import hidden_share
 
 MAX_REWEIGHTINGS = 3
 ERROR_STD = 0.05  # posterior standard deviations by which an image may miss its least energy
+FEW, FEW_ERROR_STD = 2, 0.02  # frames an alias, up to which it must be nearer
 TOLERANCE = 2e-5  # of the image, where noise is so low that ERROR_STD is next to nothing
 HOLED_TOLERANCE = 5e-5  # where frames have holes; there no preconditioner tells an error
 MANY_HOLES = 1e-3  # share of pixels, beyond single outliers
@@ -65,7 +66,7 @@ def reconstruct(
     problem = GaussianProblem(flow_px, good / noise_var, knots, scale)
     level = weighted_mean(frames, problem.precision)
     data = frames - level
-    tolerance, error_std = _accuracy(good)
+    tolerance, error_std = _accuracy(good, scale)
     image = problem.solve(data, start, tolerance, error_std)
     mismatch = torch.zeros_like(level[:, 0, 0, 0])
     unsettled = torch.ones_like(mismatch, dtype=torch.bool)
@@ -102,12 +103,15 @@ def detailed(made: Reconstruction, good: Tensor) -> Reconstruction:
     """
     data = made.residual + made.problem.model.forward(made.image)
     problem = made.problem.with_detail(local_prior(made.problem, made.image))
-    image = problem.solve(data, made.image, *_accuracy(good))
+    image = problem.solve(data, made.image, *_accuracy(good, problem.scale))
     residual = data - problem.model.forward(image)
     return made._replace(problem=problem, image=image, residual=residual)
 
 
-def _accuracy(good: Tensor) -> tuple[Tensor, Tensor]:
+def _accuracy(good: Tensor, scale: int) -> tuple[Tensor, Tensor]:
     """Tolerance, and error in posterior standard deviations, to solve to, (B, 1, 1)."""
-    holed = (hidden_share(good) > MANY_HOLES)[:, None, None]
-    return torch.where(holed, HOLED_TOLERANCE, TOLERANCE), ERROR_STD * ~holed
+    holed = hidden_share(good) > MANY_HOLES
+    few = good.any(-1).any(-1).sum(1) <= FEW * scale**2
+    tolerance = torch.where(holed, HOLED_TOLERANCE, TOLERANCE)
+    error_std = torch.where(few, FEW_ERROR_STD, ERROR_STD) * ~holed
+    return tolerance[:, None, None], error_std[:, None, None]
