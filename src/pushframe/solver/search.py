@@ -279,11 +279,24 @@ class Search:
 
     def _pinned(self, information: Tensor, free: Tensor) -> Tensor:
         """The information, float64, with known components taken out and a trace of damping."""
-        system = information.double() + on_diagonal(self._prior_precision().double())
+        system = self._unheld(information.double())
+        system = system + on_diagonal(self._prior_precision().double())
         system = torch.where(free[:, :, None] & free[:, None], system, 0)
         diagonal = system.diagonal(dim1=-2, dim2=-1)
         diagonal += torch.where(free, 1e-4 * information.diagonal(dim1=-2, dim2=-1), 1)
         return system
+
+    def _unheld(self, information: Tensor) -> Tensor:
+        """The information less that of all frames moving together, (B, 3N, 3N).
+
+        The scene would move along, which costs nothing; but taken at one image, as it is here, the
+        prior seems to hold that where it is. Only the reference does.
+        """
+        together = torch.eye(3)[:, :2].to(information).repeat(self.kept.shape[1], 1)
+        together = together * self.kept.repeat_interleave(3, 1)[..., None]  # (B, 3N, 2)
+        held = information @ together
+        own = together.mT @ held
+        return information - held @ torch.linalg.solve_ex(own, held.mT).result.nan_to_num(0)
 
     def covariance(self, moving: bool) -> Tensor:
         """Covariance of shifts and gains, (B, 3N, 3N), zero where nothing was estimated.
