@@ -34,7 +34,7 @@ def register(burst: Burst) -> Tensor:
         "give larger frames",
     )
     anchor = _anchor(burst)
-    moved = burst if anchor is None else _reordered(burst, anchor)
+    moved = burst if anchor is None else reordered(burst, anchor)
     start = phase_correlation(moved)
     masked = moved.valid.to(start).mean((-1, -2)) < WELL_SEEN
     if bool(masked.any()):
@@ -65,7 +65,7 @@ def _anchor(burst: Burst) -> Tensor | None:
     return torch.where(place == best[:, None], -1, place).argsort(1)
 
 
-def _reordered(burst: Burst, order: Tensor) -> Burst:
+def reordered(burst: Burst, order: Tensor) -> Burst:
     """Each burst of a batch with its frames in an order of its own, (B, N)."""
     entry = torch.arange(len(order), device=order.device)[:, None]
     return dataclasses.replace(

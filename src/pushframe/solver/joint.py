@@ -30,6 +30,7 @@ from ..prior import spectral_basis, spectrum_at
 from ..spectral import AliasBlocks, axis_frequencies, half_weight, image_frequencies, transfer
 from .belief import Belief, Evidence, evidence_of, on_diagonal
 from .bend import COEFFICIENT_PX, flow_of, image_slopes, slopes_of
+from .mismatch import freedom_of
 from .normal import NormalEquations, common_motion
 from .outliers import cut_pixels, disagreeing_pixels, surprising_frames
 from .search import GAIN_STD, LARGEST_STEP_PX, LEAST_GAIN_STD
@@ -324,7 +325,10 @@ class Joint:
         gain = self.gain[..., None, None]
         frames, noise_std = self.burst.frames / gain, self.noise_var.sqrt() / gain
         seen = self.burst.valid & self.kept[..., None, None]
-        outlier = disagreeing_pixels(self.surprise, seen)
+        # what the image did not take up is missed by more than what it did
+        missed = freedom_of(self.problem).rsqrt()[..., None, None]
+        surprise = self.surprise / torch.where(self.good, 1, missed)
+        outlier = disagreeing_pixels(surprise, seen)
         cut = cut_pixels(frames, self.burst.valid, frames - self.residual, noise_std)
         self.good = seen & ~outlier & ~cut
 

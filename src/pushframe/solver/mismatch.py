@@ -21,6 +21,11 @@ def freedom(blocks: AliasBlocks, count: Tensor) -> Tensor:
     return (1 - leverage).clamp(min=LEAST_FREEDOM)
 
 
+def freedom_of(problem: GaussianProblem) -> Tensor:
+    """The same of a problem in space, (B, N)."""
+    return (1 - problem.leverage()).clamp(min=LEAST_FREEDOM)
+
+
 def model_mismatch(residual: Tensor, budget: Tensor, noise_var: Tensor, free: Tensor) -> Tensor:
     """Variance of the residuals beyond noise, (B,), a mean weighted by how well each frame tells.
 
@@ -40,7 +45,7 @@ def unexplained(problem: GaussianProblem, residual: Tensor, noise_var: Tensor) -
     residual, noise_var: (B, N, H, W), of the problem's data under its solution.
     """
     budget = noise_var.masked_fill(problem.precision <= 0, torch.inf)
-    free = (1 - problem.leverage()).clamp(min=LEAST_FREEDOM)
+    free = freedom_of(problem)
     found = model_mismatch(residual, budget, noise_var, free)
     usual = 1 / weighted_mean(1 / noise_var, 1 / budget)[:, 0, 0, 0]
     return torch.where(found > LEAST_MISMATCH * usual, found, 0)

@@ -16,10 +16,12 @@ import torch
 from torch import Tensor
 
 from ..burst import Burst
+from ..gaussian import folded_basis
 from ..noise import usual_noise_var
+from ..prior import spectrum_at
 from .belief import FIRST_JITTER_PX, Belief, first_jitter
 from .fit import Fit
-from .pairs import paired_places
+from .grow import grown_places, paired_places
 from .search import Search
 
 LOOKS = 6  # after which the spectrum of known motion has settled
@@ -28,14 +30,19 @@ SETTLED = 3  # steps after which residuals tell of the model, not of the motion
 ENOUGH_STEPS = 5  # of many frames, unless they are restless after that
 RESTLESS = 0.4  # see `Search.restlessness`; less does not matter
 LAST_STEPS = 2  # once the motion is nearly known, and with it what windows do to the frames
-MORE_STEPS = 6  # of the restless: with little noise it takes longer to tell window from gain
+MORE_ROUNDS, MORE_STEPS = 2, 6  # of the restless: few frames, or little noise, take longer
 FEW = 2  # frames an alias, up to which a likelihood has several peaks
 PEAK_JITTER_PX = 0.0125  # what the highest of them may be off
 CLEARLY = 20.0  # of -2 log likelihood, by which another peak must be higher
+UNSURE_PX = 0.02  # stated error, beyond which shifts may be at a wrong one
+FAR_PX, FAR_OF_FEW_PX = 0.25, 0.1  # from their start, likewise
 ELSEWHERE_PX = 0.01  # beyond which it is another one
 NEGLIGIBLE = 0.25  # mismatch over the variance of noise, at which no peak is looked for
 EXPLAINED = 0.5  # of a mismatch, at most, is left at a better one
-SCATTERED, SCATTER_PX = 8, 0.06  # starts, about where pairs of frames say
+# frames that images are grown from, in the order of their noise; the later where all is lost
+ANCHORS = ((0, 1), (2, 3), (4, 5))
+SCATTERED, SCATTER_PX = 8, 0.06  # starts of few frames, about where the reference says
+LOST = 0.01  # mismatch over the variance of the scene
 
 
 def fit_motion(
@@ -60,16 +67,17 @@ def fit_motion(
     """
     task = _Task(burst, start_px, kept, scale, steps, moving, belief, unbiased)
     fit = task.settled()
-    # as many frames as aliases leave no mismatch, wherever they are
-    count = kept.sum(1)
-    doubtful = (fit.mismatch > task.negligible()) | ((count > 1) & (count <= scale**2))
     # not where frames were left out: a search that doubts nothing would give in to them
     whole = (fit.kept == kept).all(1)
-    index = (task.few() & doubtful & whole & moving).nonzero()[:, 0]
-    if not len(index):
-        return fit
-    again, better = task.part(index).higher_peak(fit.part(index))
-    return fit.with_part(index[better], again)
+    index = (task.doubtful(fit) & whole & moving).nonzero()[:, 0]
+    for anchors in ANCHORS:
+        if not len(index):
+            break
+        part = task.part(index)
+        again, better = part.higher_peak(fit.part(index), anchors)
+        fit = fit.with_part(index[better], again)
+        index = index[part.lost(fit.part(index))]
+    return fit
 
 
 @dataclass(frozen=True)
@@ -129,12 +137,7 @@ class _Task:
         search.jitter_px = 0 * jitter
         if self.unbiased:
             self.unwindow(search, LAST_STEPS)
-            restless = ~self.few() & ~(search.restlessness() <= RESTLESS)
-            index = restless.nonzero()[:, 0]
-            if len(index):
-                part = search.part(index)
-                self.unwindow(part, MORE_STEPS)
-                search.put_back(index, part)
+            self.settle(search, MORE_ROUNDS)
         search.look()
         search.budget()
         search.expel()
@@ -164,7 +167,17 @@ class _Task:
             search.learn_gain_std()
             search.budget()
 
-    def higher_peak(self, fit: Fit) -> tuple[Fit, Tensor]:
+    def settle(self, search: Search, rounds: int) -> None:
+        """More such steps for the bursts that are restless."""
+        index = (~(search.restlessness() <= RESTLESS)).nonzero()[:, 0]
+        if not len(index) or not rounds:
+            return
+        part = search.part(index)
+        self.unwindow(part, MORE_STEPS)
+        self.settle(part, rounds - 1)
+        search.put_back(index, part)
+
+    def higher_peak(self, fit: Fit, anchors: tuple[int, ...]) -> tuple[Fit, Tensor]:
         """Fits at likelier peaks than those of a fit, and which bursts they are for (n,).
 
         Searched for from many `starts`. Shifts and gains are all that is doubted: a mismatch,
@@ -172,7 +185,7 @@ class _Task:
         more: with the wrong model other peaks are no better.
         """
         best_px, least = fit.flow_px, self.energy(fit, fit.flow_px, fit.gain)
-        for start_px, off_px in self.starts(fit):
+        for start_px, off_px in self.starts(fit, anchors):
             search = self.search(start_px)
             jitter = first_jitter(start_px, self.belief, off_px)
             for count in range(self.steps):
@@ -194,23 +207,45 @@ class _Task:
         better = (explained & (again.kept == old.kept).all(1)).nonzero()[:, 0]
         return again.part(better), index[better]
 
+    def doubtful(self, fit: Fit) -> Tensor:
+        """The bursts of a fit that may be at a wrong peak, (B,) bool.
+
+        They are not explained, hardly know where they are, or ended far from where they began; or
+        have no more frames than aliases, which leave no mismatch, wherever they are.
+        """
+        count = self.kept.sum(1)
+        var = fit.covariance.diagonal(dim1=1, dim2=2).unflatten(1, (-1, 3))[..., :2]
+        unsure = var.sum(-1).amax(1).sqrt() > UNSURE_PX
+        moved_px = ((fit.flow_px - self.start_px) * self.kept[..., None]).norm(dim=2).amax(1)
+        moved = moved_px > torch.where(self.few(), FAR_OF_FEW_PX, FAR_PX)
+        alone = count <= self.scale**2
+        return ((fit.mismatch > self.negligible()) | unsure | moved | alone) & (count > 1)
+
+    def lost(self, fit: Fit) -> Tensor:
+        """Bursts whose frames do not show one scene where a fit has them, (B,) bool."""
+        basis = folded_basis(self.burst.shape, self.scale, fit.knots.device)
+        variance = spectrum_at(fit.knots, basis).mean((1, 2, 3))
+        return fit.mismatch > LOST * variance
+
     def negligible(self) -> Tensor:
         """The mismatch that is as good as none, (B,)."""
         return NEGLIGIBLE * usual_noise_var(self.burst)
 
-    def starts(self, fit: Fit) -> Iterator[tuple[Tensor, float]]:
+    def starts(self, fit: Fit, anchors: tuple[int, ...]) -> Iterator[tuple[Tensor, float]]:
         """Translations from which other peaks may be found, and by how much they may be off, px."""
         yield self.start_px, PEAK_JITTER_PX
         yield fit.flow_px, PEAK_JITTER_PX
-        paired_px = paired_places(self.burst, self.start_px, self.kept, self.scale, self.belief)
-        moved = self.kept[..., None]
-        paired_px = torch.where(moved, paired_px, self.start_px)
-        yield paired_px, FIRST_JITTER_PX
+        for anchor in anchors:
+            grown_px = grown_places(self.burst, self.start_px, self.kept, self.scale, anchor)
+            yield grown_px, FIRST_JITTER_PX
+        if not bool(self.few().any()):
+            return
+        paired_px = paired_places(self.burst, self.start_px, self.kept, self.scale)
         generator = torch.Generator().manual_seed(0)
         for _ in range(SCATTERED):
             off_px = SCATTER_PX * torch.randn(self.start_px.shape[1:], generator=generator)
             off_px[0] = 0
-            yield paired_px + off_px.to(paired_px) * moved, FIRST_JITTER_PX
+            yield paired_px + off_px.to(paired_px) * self.kept[..., None], FIRST_JITTER_PX
 
     def energy(self, fit: Fit, flow_px: Tensor, gain: Tensor) -> Tensor:
         """Minus twice the log posterior of shifts and gains without any mismatch, (B,).

@@ -78,6 +78,7 @@ class Search:
         self.gain_std = torch.full_like(self.mismatch, GAIN_STD)
         self.jitter_px = torch.zeros_like(self.mismatch)
         self.image: Tensor = None  # type: ignore[assignment]  # until the first look
+        self.adrift = True  # whether all frames may be off the reference together
         self.relaxation = Relaxation()
         self.margin_px = unseen_margin(burst.shape, flow_px * self.kept[..., None])
         self.bias: Tensor | float = 0.0  # of windowed frames, until it is estimated
@@ -128,6 +129,13 @@ class Search:
         for name in (*FOUND, "bias"):
             setattr(self, name, getattr(self, name).index_copy(0, index, getattr(part, name)))
         self.relaxation.forget(torch.zeros_like(self.kept[:, 0]).index_fill(0, index, True))
+
+    def take_in(self, joining: Tensor, flow_px: Tensor) -> None:
+        """Frames (B, N) bool more to use, at their translations (B, N, 2)."""
+        self.flow_px = torch.where(joining[..., None], flow_px, self.flow_px)
+        self.kept = self.kept | joining
+        self.relaxation.forget(joining.any(1))
+        self._set_level()
 
     def look(self) -> None:
         """The image, and the spectrum that it suggests, for the unknowns as they stand."""
@@ -279,7 +287,7 @@ class Search:
 
     def _pinned(self, information: Tensor, free: Tensor) -> Tensor:
         """The information, float64, with known components taken out and a trace of damping."""
-        system = self._unheld(information.double())
+        system = self._unheld(information.double()) if self.adrift else information.double()
         system = system + on_diagonal(self._prior_precision().double())
         system = torch.where(free[:, :, None] & free[:, None], system, 0)
         diagonal = system.diagonal(dim1=-2, dim2=-1)
@@ -335,7 +343,9 @@ class Search:
         free = freedom(self.blocks, self.count)
         seen = self.burst.valid & inner & self.kept[..., None, None]
         budget = self.noise_var + self.mismatch[:, None, None, None]
-        var = budget * free[..., None, None]
+        free_of = free[..., None, None]
+        # what the image did not take up is missed by more than what it did
+        var = budget * torch.where(self.outlier, 1 / free_of, free_of)
         self.outlier = disagreeing_pixels(self._surprises(residual, var), seen)
         self.judged = True
         good = seen & ~self.outlier

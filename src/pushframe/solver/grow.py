@@ -1,0 +1,135 @@
+"""Where frames lie if nothing is known of it: an image grown from one of them.
+
+Phase correlation and Lucas-Kanade compare two frames at a time. Where a scene is little but aliases,
+repeats itself or hardly exceeds the noise, two frames may resemble each other most where they do not
+belong. Here one frame begins an image, and the image foretells any other frame at every place
+nearby, as a Gaussian: what is aliased is not foretold, and is not missed. The frames whose place
+is least in doubt join the image, which then tells more of the others.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..burst import Burst
+from ..registration import reordered
+from ..spectral import power_of, transfer
+from .search import Search
+
+LOOKS = 6  # at the first frame, in which its spectrum shows
+FRACTIONS = 8  # of a pixel, at which places are looked at
+BLUR_PX = 0.04  # of a place: what it is off its entry in the table, rms
+REACH_PX = 4  # about the middle of the frames
+APART_PX = 0.3  # beyond which another place is another answer
+ALIKE = 0.5  # of the largest certainty, from which frames join together
+NEAR_PX, DOUBT_PX = 0.5, 0.1  # how far pairs are looked for, and what frames may be off
+STEPS, JITTER_PX = 3, 0.06  # of frames that have joined; halved at each step
+
+
+def grown_places(
+    burst: Burst, start_px: Tensor, kept: Tensor, scale: int, anchor: int = 0
+) -> Tensor:
+    """Translations (B, N, 2) of the frames kept (B, N), grown from the least noisy of them.
+
+    start_px: (B, N, 2), of which the median is used, and frames that are not kept stay there.
+    anchor: how many less noisy frames there are than that to begin with.
+    """
+    exposure = torch.where(kept, burst.exposure, 0)
+    first = exposure.argsort(1, descending=True)[:, min(anchor, burst.count - 1), None]
+    place = torch.arange(burst.count, device=first.device)
+    order = torch.where(place == first, -1, place).argsort(1)
+    back = order.argsort(1)
+    kept = kept.gather(1, order)
+    middle = _in_order(start_px, order).masked_fill(~kept[..., None], torch.nan).nanmedian(1).values
+    places = middle[:, None].expand_as(start_px)
+    search = Search(reordered(burst, order), places, (place == 0).expand_as(kept), scale)
+    search.adrift = False  # from a frame that is as good as any
+    for _ in range(LOOKS):
+        search.look()
+    while bool((waiting := kept & ~search.kept).any()):
+        found_px, certainty = _lowest(improbability(search, middle))
+        certainty = certainty.masked_fill(~waiting, -torch.inf)
+        joining = waiting & (certainty >= ALIKE * certainty.amax(1, keepdim=True))
+        search.take_in(joining, middle[:, None] + found_px)
+        for count in range(STEPS):
+            search.jitter_px = torch.full_like(search.jitter_px, JITTER_PX / 2**count)
+            search.look()
+            search.step(moving=True)
+        search.look()
+    found_px = _in_order(search.flow_px, back)
+    return torch.where(_in_order(kept, back)[..., None], found_px - found_px[:, :1], start_px)
+
+
+def paired_places(burst: Burst, start_px: Tensor, kept: Tensor, scale: int) -> Tensor:
+    """The translations (B, N, 2) about those given under which the reference foretells each best.
+
+    kept: (B, N) bool, frames that tell of the spectrum, and are placed.
+    """
+    search = Search(burst, start_px, kept, scale)
+    search.jitter_px = torch.full_like(search.jitter_px, DOUBT_PX)
+    for _ in range(LOOKS):
+        search.look()
+    search.kept = torch.zeros_like(kept)
+    search.kept[:, 0] = True
+    search.look()
+    middle = start_px.median(1).values
+    place = _places(start_px)
+    about_px = start_px - middle[:, None]
+    down, right = ((place - axis[..., None]).abs() for axis in about_px.unbind(-1))
+    away = torch.maximum(down[..., :, None], right[..., None, :])
+    table = improbability(search, middle).masked_fill(away > NEAR_PX, torch.inf)
+    found_px = middle[:, None] + _lowest(table)[0]
+    moved = kept & ~search.kept & (about_px.abs().amax(-1) <= REACH_PX)
+    return torch.where(moved[..., None], found_px, start_px)
+
+
+def _in_order(values: Tensor, order: Tensor) -> Tensor:
+    """Values of frames (B, N, ...) in another order, (B, N)."""
+    return values[torch.arange(len(order), device=order.device)[:, None], order]
+
+
+def improbability(search: Search, middle: Tensor) -> Tensor:
+    """Minus twice the log likelihood of each frame at places about a middle (B, 2), (B, N, D, D).
+
+    Given the image of the frames that are kept, for each frame by itself. Places are whole pixels
+    from -REACH_PX to REACH_PX and FRACTIONS of them more, in order. A whole low-res pixel
+    turns all aliases alike: all of them are one transform.
+    """
+    s, shape = search.scale, search.burst.shape
+    fraction = torch.arange(FRACTIONS, device=middle.device) / FRACTIONS
+    see = transfer(middle[:, None] + fraction[:, None], shape, s)
+    image = search.image.unflatten(1, (s, s))
+    spread = search.blocks.covariance.unflatten(2, (s, s)).unflatten(1, (s, s))
+    noise = search.noise + search.steepness(search.prior) * BLUR_PX**2
+    whole = torch.arange(-REACH_PX, REACH_PX + 1, device=middle.device)
+    data = search.data[:, :, None]
+    tables = []
+    for rows in see.rows.unbind(1):  # (B, s, a); a row of places at a time, for memory's sake
+        seen = torch.einsum("bia,bijac->bjac", rows, image)
+        unsure = torch.einsum("bia,bijklac,bka->bjlac", rows, spread, rows.conj())
+        foretold = torch.einsum("bdjc,bjac->bdac", see.columns, seen)[:, None]
+        var = torch.einsum("bdjc,bjlac,bdlc->bdac", see.columns, unsure, see.columns.conj()).real
+        var = var[:, None] + noise[:, :, None, None, None]  # (B, N, D, a, c)
+        apart = (power_of(data) + power_of(foretold)) / var + var.log()
+        alike = torch.fft.irfft2(data.conj() * foretold / var, s=shape, norm="forward")
+        alike = alike[..., whole, :][..., whole]
+        tables.append((apart * search.count).sum((-1, -2))[..., None, None] - 2 * alike)
+    table = torch.stack(tables, 2).permute(0, 1, 4, 2, 5, 3)
+    return table.flatten(4, 5).flatten(2, 3)
+
+
+def _places(like: Tensor) -> Tensor:
+    """The places of a table along an axis, (D,) px."""
+    size = (2 * REACH_PX + 1) * FRACTIONS
+    return torch.arange(size, device=like.device) / FRACTIONS - REACH_PX
+
+
+def _lowest(table: Tensor) -> tuple[Tensor, Tensor]:
+    """Where tables (B, N, D, D) are lowest, (B, N, 2) px, and by how much less than elsewhere."""
+    place = _places(table)
+    lowest = table.flatten(2).min(2)
+    down, right = place[lowest.indices // len(place)], place[lowest.indices % len(place)]
+    away = torch.hypot(place[:, None] - down[..., None, None], place - right[..., None, None])
+    other = table.masked_fill(away <= APART_PX, torch.inf).flatten(2).amin(2)
+    return torch.stack([down, right], -1), other - lowest.values
