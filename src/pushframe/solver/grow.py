@@ -1,10 +1,10 @@
 """Where frames lie if nothing is known of it: an image grown from one of them.
 
-Phase correlation and Lucas-Kanade compare two frames at a time. Where a scene is little but aliases,
-repeats itself or hardly exceeds the noise, two frames may resemble each other most where they do not
-belong. Here one frame begins an image, and the image foretells any other frame at every place
-nearby, as a Gaussian: what is aliased is not foretold, and is not missed. The frames whose place
-is least in doubt join the image, which then tells more of the others.
+Phase correlation and Lucas-Kanade compare two frames at a time. Where a scene is little but
+aliases, repeats itself or hardly exceeds the noise, two frames may resemble each other most where
+they do not belong. Here one frame begins an image, and the image foretells any other frame at every
+place nearby, as a Gaussian: what is aliased is not foretold, and is not missed. The frames whose
+place is least in doubt join the image, which then tells more of the others.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ ELSEWHERE_PX = 0.01  # beyond which it is another one
 NEGLIGIBLE = 0.25  # mismatch over the variance of noise, at which no peak is looked for
 EXPLAINED = 0.5  # of a mismatch, at most, is left at a better one
 # frames that images are grown from, in the order of their noise; the later where all is lost
-ANCHORS = ((0, 1), (2, 3), (4, 5))
+ANCHORS = ((1,), (2, 3), (4, 5))
+ALIKE_PX = 0.15  # within which places grown from the least noisy one confirm a fit
 SCATTERED, SCATTER_PX = 8, 0.06  # starts of few frames, about where the reference says
 LOST = 0.01  # mismatch over the variance of the scene
 
@@ -67,16 +68,24 @@ def fit_motion(
     """
     task = _Task(burst, start_px, kept, scale, steps, moving, belief, unbiased)
     fit = task.settled()
+    if not (moving and unbiased):
+        return fit
     # not where frames were left out: a search that doubts nothing would give in to them
     whole = (fit.kept == kept).all(1)
-    index = (task.doubtful(fit) & whole & moving).nonzero()[:, 0]
+    index = (task.doubtful(fit) & whole).nonzero()[:, 0]
+    if not len(index):
+        return fit
+    grown_px = task.part(index).grown(0)
+    doubted = ~task.part(index).confirmed(fit.part(index), grown_px)
+    index, grown_px = index[doubted], grown_px[doubted]
     for anchors in ANCHORS:
         if not len(index):
             break
         part = task.part(index)
-        again, better = part.higher_peak(fit.part(index), anchors)
+        again, better = part.higher_peak(fit.part(index), grown_px, anchors)
         fit = fit.with_part(index[better], again)
-        index = index[part.lost(fit.part(index))]
+        lost = part.lost(fit.part(index))
+        index, grown_px = index[lost], grown_px[lost]
     return fit
 
 
@@ -177,7 +186,9 @@ class _Task:
         self.settle(part, rounds - 1)
         search.put_back(index, part)
 
-    def higher_peak(self, fit: Fit, anchors: tuple[int, ...]) -> tuple[Fit, Tensor]:
+    def higher_peak(
+        self, fit: Fit, grown_px: Tensor, anchors: tuple[int, ...]
+    ) -> tuple[Fit, Tensor]:
         """Fits at likelier peaks than those of a fit, and which bursts they are for (n,).
 
         Searched for from many `starts`. Shifts and gains are all that is doubted: a mismatch,
@@ -185,7 +196,7 @@ class _Task:
         more: with the wrong model other peaks are no better.
         """
         best_px, least = fit.flow_px, self.energy(fit, fit.flow_px, fit.gain)
-        for start_px, off_px in self.starts(fit, anchors):
+        for start_px, off_px in self.starts(fit, grown_px, anchors):
             search = self.search(start_px)
             jitter = first_jitter(start_px, self.belief, off_px)
             for count in range(self.steps):
@@ -221,6 +232,16 @@ class _Task:
         alone = count <= self.scale**2
         return ((fit.mismatch > self.negligible()) | unsure | moved | alone) & (count > 1)
 
+    def grown(self, anchor: int) -> Tensor:
+        """As `grown_places`."""
+        return grown_places(self.burst, self.start_px, self.kept, self.scale, anchor)
+
+    def confirmed(self, fit: Fit, places_px: Tensor) -> Tensor:
+        """Bursts that leave nothing unexplained and whose frames are at these places, (B,) bool."""
+        apart_px = ((fit.flow_px - places_px) * self.kept[..., None]).norm(dim=2).amax(1)
+        enough = self.kept.sum(1) > self.scale**2
+        return (apart_px < ALIKE_PX) & (fit.mismatch <= self.negligible()) & enough
+
     def lost(self, fit: Fit) -> Tensor:
         """Bursts whose frames do not show one scene where a fit has them, (B,) bool."""
         basis = folded_basis(self.burst.shape, self.scale, fit.knots.device)
@@ -231,13 +252,14 @@ class _Task:
         """The mismatch that is as good as none, (B,)."""
         return NEGLIGIBLE * usual_noise_var(self.burst)
 
-    def starts(self, fit: Fit, anchors: tuple[int, ...]) -> Iterator[tuple[Tensor, float]]:
+    def starts(
+        self, fit: Fit, grown_px: Tensor, anchors: tuple[int, ...]
+    ) -> Iterator[tuple[Tensor, float]]:
         """Translations from which other peaks may be found, and by how much they may be off, px."""
         yield self.start_px, PEAK_JITTER_PX
         yield fit.flow_px, PEAK_JITTER_PX
-        for anchor in anchors:
-            grown_px = grown_places(self.burst, self.start_px, self.kept, self.scale, anchor)
-            yield grown_px, FIRST_JITTER_PX
+        for places_px in (grown_px, *(self.grown(anchor) for anchor in anchors)):
+            yield places_px, FIRST_JITTER_PX
         if not bool(self.few().any()):
             return
         paired_px = paired_places(self.burst, self.start_px, self.kept, self.scale)
