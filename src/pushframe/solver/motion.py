@@ -35,7 +35,7 @@ FEW = 2  # frames an alias, up to which a likelihood has several peaks
 PEAK_JITTER_PX = 0.0125  # what the highest of them may be off
 CLEARLY = 20.0  # of -2 log likelihood, by which another peak must be higher
 UNSURE_PX = 0.02  # stated error, beyond which shifts may be at a wrong one
-FAR_PX, FAR_OF_FEW_PX = 0.25, 0.1  # from their start, likewise
+FAR_PX = 0.1  # from their start, likewise
 ELSEWHERE_PX = 0.01  # beyond which it is another one
 NEGLIGIBLE = 0.25  # mismatch over the variance of noise, at which no peak is looked for
 EXPLAINED = 0.5  # of a mismatch, at most, is left at a better one
@@ -221,26 +221,28 @@ class _Task:
     def doubtful(self, fit: Fit) -> Tensor:
         """The bursts of a fit that may be at a wrong peak, (B,) bool.
 
-        They are not explained, hardly know where they are, or ended far from where they began; or
-        have no more frames than aliases, which leave no mismatch, wherever they are.
+        They are not explained, or hardly know where they are. Few frames also if they ended far from
+        where they began, or are no more than there are aliases: those leave no mismatch, wherever
+        they are.
         """
         count = self.kept.sum(1)
         var = fit.covariance.diagonal(dim1=1, dim2=2).unflatten(1, (-1, 3))[..., :2]
         unsure = var.sum(-1).amax(1).sqrt() > UNSURE_PX
         moved_px = ((fit.flow_px - self.start_px) * self.kept[..., None]).norm(dim=2).amax(1)
-        moved = moved_px > torch.where(self.few(), FAR_OF_FEW_PX, FAR_PX)
-        alone = count <= self.scale**2
-        return ((fit.mismatch > self.negligible()) | unsure | moved | alone) & (count > 1)
+        freely = self.few() & ((moved_px > FAR_PX) | (count <= self.scale**2))
+        return ((fit.mismatch > self.negligible()) | unsure | freely) & (count > 1)
 
     def grown(self, anchor: int) -> Tensor:
         """As `grown_places`."""
         return grown_places(self.burst, self.start_px, self.kept, self.scale, anchor)
 
     def confirmed(self, fit: Fit, places_px: Tensor) -> Tensor:
-        """Bursts that leave nothing unexplained and whose frames are at these places, (B,) bool."""
+        """Bursts that leave nothing unexplained and whose frames are at these places, (B,) bool.
+
+        Not few frames: their peaks lie closer together than such places are exact.
+        """
         apart_px = ((fit.flow_px - places_px) * self.kept[..., None]).norm(dim=2).amax(1)
-        enough = self.kept.sum(1) > self.scale**2
-        return (apart_px < ALIKE_PX) & (fit.mismatch <= self.negligible()) & enough
+        return (apart_px < ALIKE_PX) & (fit.mismatch <= self.negligible()) & ~self.few()
 
     def lost(self, fit: Fit) -> Tensor:
         """Bursts whose frames do not show one scene where a fit has them, (B,) bool."""
