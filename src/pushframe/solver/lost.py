@@ -18,7 +18,7 @@ from ..noise import usual_noise_var
 from .belief import Belief
 from .fit import Fit
 from .image import Reconstruction, reconstruct
-from .motion import fit_motion
+from .motion import fit_motion, fit_once, highest_peak
 from .search import Search
 
 REACH_PX = 2.0
@@ -39,14 +39,16 @@ def fit_translations(
 ) -> Fit:
     """As `fit_motion`; where it left frames out, again without them, and from where they may be.
 
-    What does not belong drags the others along before it is left out, so these begin anew. Their
-    image then shows where the frames left out would fit, and a fit with those frames counts where
-    more of them agree with it and it leaves no more unexplained.
+    Who is to blame is asked before other peaks are looked for: a frame that does not belong fits
+    badly anywhere, but less so at some places. It drags the others along before it is left out, so
+    these begin anew. Their image then shows where the frames left out would fit, and a fit with
+    those frames counts where more of them agree with it and it leaves no more unexplained.
     """
-    fit = fit_motion(burst, start_px, kept, scale, moving=moving, belief=belief)
+    fit = fit_once(burst, start_px, kept, scale, moving=moving, belief=belief)
     if not moving:
         return fit
     fit = _without_culprits(fit, burst, start_px, kept, scale, belief)
+    fit = highest_peak(fit, burst, start_px, kept, scale, belief)
     lost = (kept & ~fit.kept & burst.valid.any(-1).any(-1)).any(1).nonzero()[:, 0]
     if not len(lost):
         return fit
@@ -90,7 +92,7 @@ def _without_culprits(
     fits, whole = [], []
     for suspect in surprise.topk(min(SUSPECTS, burst.count - 1)).indices.T:
         others = used.scatter(1, suspect[:, None], False)
-        fits.append(fit_motion(part, start, others, scale, belief=held))
+        fits.append(fit_once(part, start, others, scale, belief=held))
         whole.append((fits[-1].kept == others).all(1))
     left = torch.stack([one.mismatch for one in fits])
     explained = (left < EXPLAINED * fit.mismatch[index]) & torch.stack(whole)

@@ -27,6 +27,7 @@ from .search import Search
 LOOKS = 6  # after which the spectrum of known motion has settled
 MASKED_LOOKS = 5  # in which the image grows into masked pixels, before anything else is judged
 SETTLED = 3  # steps after which residuals tell of the model, not of the motion
+STEPS = 8
 ENOUGH_STEPS = 5  # of many frames, unless they are restless after that
 RESTLESS = 0.4  # see `Search.restlessness`; less does not matter
 LAST_STEPS = 2  # once the motion is nearly known, and with it what windows do to the frames
@@ -51,7 +52,23 @@ def fit_motion(
     start_px: Tensor,
     kept: Tensor,
     scale: int,
-    steps: int = 8,
+    moving: bool = True,
+    belief: Belief | None = None,
+) -> Fit:
+    """Shifts, gains, spectrum and model mismatch of a batch, at the highest peak that is found.
+
+    As `fit_once` and `highest_peak`.
+    """
+    fit = fit_once(burst, start_px, kept, scale, moving=moving, belief=belief)
+    return highest_peak(fit, burst, start_px, kept, scale, belief) if moving else fit
+
+
+def fit_once(
+    burst: Burst,
+    start_px: Tensor,
+    kept: Tensor,
+    scale: int,
+    steps: int = STEPS,
     moving: bool = True,
     belief: Belief | None = None,
     unbiased: bool = True,
@@ -61,15 +78,27 @@ def fit_motion(
     start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool, frames to use. steps: of
     few frames, and of others that ENOUGH_STEPS do not settle. With `moving` False the shifts stay
     as they are and only the rest is fitted. belief: of translations and gains. unbiased: take out
-    what windows do to frames, in a few steps more; it matters more to gains than to shifts. Few
-    frames are looked at again, since their likelihood has several peaks. Never worse than its
-    start: where the likelihood (with the belief, the posterior) ended below that of the start, the
-    start is kept.
+    what windows do to frames, in a few steps more; it matters more to gains than to shifts. Never
+    worse than its start: where the likelihood (with the belief, the posterior) ended below that of
+    the start, the start is kept.
     """
-    task = _Task(burst, start_px, kept, scale, steps, moving, belief, unbiased)
-    fit = task.settled()
-    if not (moving and unbiased):
-        return fit
+    return _Task(burst, start_px, kept, scale, steps, moving, belief, unbiased).settled()
+
+
+def highest_peak(
+    fit: Fit,
+    burst: Burst,
+    start_px: Tensor,
+    kept: Tensor,
+    scale: int,
+    belief: Belief | None = None,
+) -> Fit:
+    """A fit with those of its bursts that may be at a wrong peak fitted again, if at a higher one.
+
+    Few frames have a likelihood of several peaks; with many, pairs of frames may have misled the
+    start. Where all is lost, images are grown from more frames.
+    """
+    task = _Task(burst, start_px, kept, scale, STEPS, True, belief, True)
     # not where frames were left out: a search that doubts nothing would give in to them
     whole = (fit.kept == kept).all(1)
     index = (task.doubtful(fit) & whole).nonzero()[:, 0]
@@ -91,7 +120,7 @@ def fit_motion(
 
 @dataclass(frozen=True)
 class _Task:
-    """What `fit_motion` is given."""
+    """What `fit_once` is given."""
 
     burst: Burst
     start_px: Tensor
@@ -221,9 +250,9 @@ class _Task:
     def doubtful(self, fit: Fit) -> Tensor:
         """The bursts of a fit that may be at a wrong peak, (B,) bool.
 
-        They are not explained, or hardly know where they are. Few frames also if they ended far from
-        where they began, or are no more than there are aliases: those leave no mismatch, wherever
-        they are.
+        They are not explained, or hardly know where they are. Few frames also if they ended far
+        from where they began, or are no more than there are aliases: those leave no mismatch,
+        wherever they are.
         """
         count = self.kept.sum(1)
         var = fit.covariance.diagonal(dim1=1, dim2=2).unflatten(1, (-1, 3))[..., :2]

@@ -343,15 +343,21 @@ class Search:
         free = freedom(self.blocks, self.count)
         seen = self.burst.valid & inner & self.kept[..., None, None]
         budget = self.noise_var + self.mismatch[:, None, None, None]
-        free_of = free[..., None, None]
-        # what the image did not take up is missed by more than what it did
-        var = budget * torch.where(self.outlier, 1 / free_of, free_of)
+        var = budget * self._missed(free[..., None, None])
         self.outlier = disagreeing_pixels(self._surprises(residual, var), seen)
         self.judged = True
         good = seen & ~self.outlier
         counted = budget.masked_fill(~good, torch.inf)
         self.mismatch = model_mismatch(residual, counted, self.noise_var, free)
         self.judgement = residual, var, inner
+
+    def _missed(self, free: Tensor) -> Tensor:
+        """Expected squares of residuals over the noise's variance, (B, N, H, W).
+
+        An image misses what it was shown by less than the noise, by the share `free`, and what it
+        was not shown by more. Else pixels once left out would never come back.
+        """
+        return torch.where(self.outlier, 1 / free, free)
 
     def _surprises(self, residual: Tensor, var: Tensor) -> Tensor:
         """Residuals in standard deviations, (B, N, H, W), counted less where the window falls.

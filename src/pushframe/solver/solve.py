@@ -16,7 +16,7 @@ from .belief import Belief, Evidence
 from .bend import bending, smooth_basis
 from .image import Reconstruction, reconstruct
 from .lost import fit_translations
-from .motion import fit_motion
+from .motion import fit_once, highest_peak
 from .outliers import agreeing_frames, foreign_pixels, hidden_share
 from .piece import Piece, merged, merged_flows
 from .space import fit_in_space, measure_in_space
@@ -127,10 +127,12 @@ def locate(burst: Burst, scale: int, belief: Belief | None = None) -> Located:
 def locate_translations(burst: Burst, scale: int, unbiased: bool = True) -> Located:
     """The same for frames known to be translated and little masked: many times faster.
 
-    unbiased: as in `fit_motion`.
+    unbiased: as in `fit_once`; otherwise no other peaks are looked for either.
     """
     burst, kept, start_px = without_foreign(burst)
-    fit = fit_motion(burst, start_px, kept, scale, unbiased=unbiased)
+    fit = fit_once(burst, start_px, kept, scale, unbiased=unbiased)
+    if unbiased:
+        fit = highest_peak(fit, burst, start_px, kept, scale)
     used = burst.valid & ~fit.outlier & fit.kept[..., None, None]
     return Located(fit.flow_px, fit.gain, used, fit.covariance)
 
