@@ -12,7 +12,6 @@ from pushframe.burst import Simulated
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, simulate, with_options
 from pushframe.solver.fit import Fit
-from pushframe.solver.mismatch import freedom
 from pushframe.solver.motion import fit_motion
 from pushframe.solver.outliers import foreign_pixels
 from pushframe.solver.search import Search
@@ -101,30 +100,6 @@ def test_a_bright_pixel_is_an_outlier_also_where_the_window_falls(clean: Simulat
     frames[:, 5, 4, 20] += 0.3
     spoilt = dataclasses.replace(clean.burst, frames=frames)
     assert fitted(dataclasses.replace(clean, burst=spoilt)).outlier[:, 5, 4, 20].all()
-
-
-def test_pixels_wrongly_left_out_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without them few frames foretell little there, and that is no reason to doubt them."""
-    setting = with_options(PRESETS["paper"], size=48, frames=5, noise_std_dn=(5.0, 5.0))
-    random = torch.Generator().manual_seed(0)
-    side = setting.source_size
-    made = simulate(0.3 + 0.05 * torch.randn(1, side, side, generator=random), setting, random)
-
-    def judged() -> torch.Tensor:
-        search = Search(made.burst, made.flow_px, torch.ones(1, 5, dtype=torch.bool), 2)
-        for _ in range(6):
-            search.look()
-        least = int(freedom(search.blocks, search.count).argmin())
-        search.judged = True
-        search.outlier[:, least, 12:14, 20:22] = True
-        for _ in range(8):
-            search.look()
-            search.budget()
-        return search.outlier
-
-    assert not judged().any()
-    monkeypatch.setattr(Search, "_missed", lambda _, free: free)  # twin
-    assert judged().any()
 
 
 def test_frames_far_apart_are_not_cut_off_by_their_ends(

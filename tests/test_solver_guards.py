@@ -381,6 +381,18 @@ def test_few_frames_settle_too(shared_images, monkeypatch: pytest.MonkeyPatch) -
     assert rmse(fit_motion(burst, start_px, kept, 2).gain, torch.ones(1, 5)) > 2e-3  # twin
 
 
+@pytest.mark.parametrize(("image", "number"), [("dji_0018_d3.tif", 11), ("dji_0020_d3.tif", 16)])
+def test_pixels_wrongly_left_out_come_back(
+    image: str, number: int, shared_images, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them few frames foretell little there, and that is no reason to doubt them."""
+    burst, _ = window(shared_images, dataclasses.replace(PAPER, frames=5), number, image)
+    burst, kept, start_px = without_foreign(burst)
+    assert not fit_motion(burst, start_px, kept, 2).outlier.any()
+    monkeypatch.setattr(Search, "_missed", lambda _, free: free)  # twin
+    assert fit_motion(burst, start_px, kept, 2).outlier.any()
+
+
 def test_frames_off_together_are_put_right_at_once() -> None:
     """A reference of much noise is all that tells; the scene itself may lie anywhere."""
     batch = made(size=32, frames=15, gamma=(1.4, 1.4), noise_std_dn=(18.0, 18.0))
