@@ -16,7 +16,7 @@ from pushframe.solver.grow import (
     FRACTIONS,
     REACH_PX,
     grown_places,
-    improbability,
+    improbability_at_places,
     paired_places,
 )
 from pushframe.solver.search import Search
@@ -49,7 +49,7 @@ def test_a_frame_foretold_is_one_given_the_other(scale: int) -> None:
     search = Search(made.burst, middle[:, None].expand(1, 2, 2), all_kept(made), scale)
     search.kept = torch.tensor([[True, False]])
     search.look()
-    found = improbability(search, middle)[0, 1]
+    found = improbability_at_places(search, middle)[0, 1]
     assert found.shape == (FRACTIONS * (2 * REACH_PX + 1),) * 2
 
     noise = torch.cat([1 / search.precision[:, :1], search.noise[:, 1:]], 1)[0]
@@ -92,6 +92,37 @@ def test_frames_with_little_in_common_find_each_other(anchor: int) -> None:
     assert not found[:, 0].any()
     assert rmse(found, made.flow_px) < 0.02
     assert rmse(register(made.burst), made.flow_px) > 0.05  # twin: frames in pairs
+
+
+def test_growing_ends_whatever_it_is_given() -> None:
+    """A scene of next to no noise has tables of no numbers."""
+    made = aliased(frames=4, count=1)
+    burst = dataclasses.replace(made.burst, white_level=100 * made.burst.white_level)
+    kept = all_kept(made)
+    found = grown_places(burst, register(burst), kept, 2)
+    assert bool(torch.isfinite(found).all())
+
+
+def test_an_anchor_is_a_frame_that_is_kept() -> None:
+    made = aliased(frames=12, blur_hpx=0.6)
+    kept = all_kept(made)
+    kept[:, 6:] = False
+    pixels = made.burst.frames.clone()
+    pixels[:, 6:] = pixels[:, 6:].flip(-1, -2)
+    spoilt = dataclasses.replace(made.burst, frames=pixels)
+    start_px = torch.zeros_like(made.flow_px)
+    one, other = (grown_places(burst, start_px, kept, 2, 9) for burst in (made.burst, spoilt))
+    torch.testing.assert_close(one, other)
+
+
+def test_batch_mates_do_not_matter() -> None:
+    made = aliased(frames=12, count=4, blur_hpx=0.6)
+    kept, start_px = all_kept(made), torch.zeros_like(made.flow_px)
+    together = grown_places(made.burst, start_px, kept, 2)
+    for k in range(4):
+        one = torch.tensor([k])
+        alone = grown_places(made.burst.part(one), start_px[one], kept[one], 2)
+        torch.testing.assert_close(together[one], alone, atol=2e-5, rtol=0)
 
 
 def test_frames_left_out_have_no_say_and_stay() -> None:

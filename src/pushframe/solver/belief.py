@@ -122,3 +122,14 @@ def first_jitter(start_px: Tensor, belief: Belief | None, usual_px: float) -> Te
     """What the start of each burst may be off, px rms, (B,)."""
     usual = torch.full_like(start_px[:, 0, 0], usual_px)
     return usual if belief is None else belief.error_px().amax(1).minimum(usual)
+
+
+def unheld(information: Tensor, together: Tensor) -> Tensor:
+    """Information (B, n, n) of unknowns, less that of changes of all of them together, (B, n, m).
+
+    A scene would move along with all its frames, which costs nothing; but taken at one image the
+    prior seems to hold it where it is. Only the reference does, being one of the frames.
+    """
+    held = information @ together
+    own = together.mT @ held
+    return information - held @ torch.linalg.solve_ex(own, held.mT).result.nan_to_num(0)

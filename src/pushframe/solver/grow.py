@@ -36,20 +36,21 @@ def grown_places(
     anchor: how many less noisy frames there are than that to begin with.
     """
     exposure = torch.where(kept, burst.exposure, 0)
-    first = exposure.argsort(1, descending=True)[:, min(anchor, burst.count - 1), None]
+    rank = (kept.sum(1, keepdim=True) - 1).clamp(0, anchor)
+    first = exposure.argsort(dim=1, descending=True, stable=True).gather(1, rank)
     place = torch.arange(burst.count, device=first.device)
     order = torch.where(place == first, -1, place).argsort(1)
     back = order.argsort(1)
     kept = kept.gather(1, order)
-    middle = _in_order(start_px, order).masked_fill(~kept[..., None], torch.nan).nanmedian(1).values
-    places = middle[:, None].expand_as(start_px)
-    search = Search(reordered(burst, order), places, (place == 0).expand_as(kept), scale)
+    middle = _middle(_in_order(start_px, order), kept)
+    done_px = middle[:, None].expand_as(start_px)
+    search = Search(reordered(burst, order), done_px, (place == 0).expand_as(kept), scale)
     search.adrift = False  # from a frame that is as good as any
     for _ in range(LOOKS):
         search.look()
     while bool((waiting := kept & ~search.kept).any()):
-        found_px, certainty = _lowest(improbability(search, middle))
-        certainty = certainty.masked_fill(~waiting, -torch.inf)
+        found_px, certainty = _lowest(improbability_at_places(search, middle))
+        certainty = certainty.nan_to_num(0).masked_fill(~waiting, -torch.inf)
         joining = waiting & (certainty >= ALIKE * certainty.amax(1, keepdim=True))
         search.take_in(joining, middle[:, None] + found_px)
         for count in range(STEPS):
@@ -57,8 +58,12 @@ def grown_places(
             search.look()
             search.step(moving=True)
         search.look()
-    found_px = _in_order(search.flow_px, back)
-    return torch.where(_in_order(kept, back)[..., None], found_px - found_px[:, :1], start_px)
+        # those that wait no more are done, whatever others of the batch still need
+        done_px = torch.where(waiting.any(1)[:, None, None], search.flow_px, done_px)
+    found_px = _in_order(done_px, back)
+    found_px = found_px - found_px[:, :1]
+    good = _in_order(kept, back) & torch.isfinite(found_px).all(-1)
+    return torch.where(good[..., None], found_px, start_px)
 
 
 def paired_places(burst: Burst, start_px: Tensor, kept: Tensor, scale: int) -> Tensor:
@@ -73,12 +78,12 @@ def paired_places(burst: Burst, start_px: Tensor, kept: Tensor, scale: int) -> T
     search.kept = torch.zeros_like(kept)
     search.kept[:, 0] = True
     search.look()
-    middle = start_px.median(1).values
+    middle = _middle(start_px, kept)
     place = _places(start_px)
     about_px = start_px - middle[:, None]
     down, right = ((place - axis[..., None]).abs() for axis in about_px.unbind(-1))
     away = torch.maximum(down[..., :, None], right[..., None, :])
-    table = improbability(search, middle).masked_fill(away > NEAR_PX, torch.inf)
+    table = improbability_at_places(search, middle).masked_fill(away > NEAR_PX, torch.inf)
     found_px = middle[:, None] + _lowest(table)[0]
     moved = kept & ~search.kept & (about_px.abs().amax(-1) <= REACH_PX)
     return torch.where(moved[..., None], found_px, start_px)
@@ -89,7 +94,12 @@ def _in_order(values: Tensor, order: Tensor) -> Tensor:
     return values[torch.arange(len(order), device=order.device)[:, None], order]
 
 
-def improbability(search: Search, middle: Tensor) -> Tensor:
+def _middle(places_px: Tensor, kept: Tensor) -> Tensor:
+    """The median of places (B, N, 2) of the frames kept, (B, 2)."""
+    return places_px.masked_fill(~kept[..., None], torch.nan).nanmedian(1).values
+
+
+def improbability_at_places(search: Search, middle: Tensor) -> Tensor:
     """Minus twice the log likelihood of each frame at places about a middle (B, 2), (B, N, D, D).
 
     Given the image of the frames that are kept, for each frame by itself. Places are whole pixels

@@ -28,7 +28,7 @@ from ..linear import conjugate_gradients
 from ..noise import frame_noise_var
 from ..prior import spectral_basis, spectrum_at
 from ..spectral import AliasBlocks, axis_frequencies, half_weight, image_frequencies, transfer
-from .belief import Belief, Evidence, evidence_of, on_diagonal
+from .belief import Belief, Evidence, evidence_of, on_diagonal, unheld
 from .bend import COEFFICIENT_PX, flow_of, image_slopes, slopes_of
 from .mismatch import freedom_of
 from .normal import NormalEquations, common_motion
@@ -181,7 +181,7 @@ class Joint:
         place = [0, len(self.basis), 2 * len(self.basis)]
         free = self._free().flatten(1)
         both = free[:, :, None] & free[:, None]
-        system = self._information().double() + on_diagonal(self._prior_precision().double())
+        system = self._information() + on_diagonal(self._prior_precision().double())
         system = torch.where(both, system, 0) + torch.diag_embed((~free).double())
         inverse = torch.where(both, torch.linalg.inv_ex(system).inverse, 0).to(self.gain)
         count = self.burst.count
@@ -207,8 +207,18 @@ class Joint:
         weight = problem.typical_precision()
         blocks = AliasBlocks(transfer(shift_px, shape, self.scale), weight, prior)
         share = (problem.precision / weight.clamp(min=1e-30)[..., None, None]).sqrt()
-        change = torch.fft.rfft2(self.tangent * share[:, :, None], norm="ortho")
-        return blocks.information(change, half_weight(shape[1], self.knots))
+        places = [0, len(self.basis)]  # of the constants, along y and x
+        tangent = self.tangent.clone()
+        if self.moving:  # the reference tells where all of them are together
+            tangent[:, 0, places] = torch.stack([part[:, 0] for part in self.answers[:2]], 1)
+        change = torch.fft.rfft2(tangent * share[:, :, None], norm="ortho")
+        information = blocks.information(change, half_weight(shape[1], self.knots)).double()
+        if not self.moving:
+            return information
+        axes = torch.zeros_like(information[0, : tangent.shape[2], :2])
+        axes[places, [0, 1]] = 1
+        seen = self.good.any(-1).any(-1).repeat_interleave(tangent.shape[2], 1)
+        return unheld(information, axes.repeat(tangent.shape[1], 1) * seen[..., None])
 
     def _determinant_slope(self) -> Tensor:
         """Slope of half the log determinant in coefficients and gain, (B, N, P).

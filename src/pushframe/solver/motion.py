@@ -52,6 +52,7 @@ def fit_motion(
     start_px: Tensor,
     kept: Tensor,
     scale: int,
+    *,
     moving: bool = True,
     belief: Belief | None = None,
 ) -> Fit:
@@ -76,7 +77,7 @@ def fit_once(
     """Shifts, gains, spectrum and model mismatch of a batch.
 
     start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool, frames to use. steps: of
-    few frames, and of others that ENOUGH_STEPS do not settle. With `moving` False the shifts stay
+    few frames; others have ENOUGH_STEPS at most. With `moving` False the shifts stay
     as they are and only the rest is fitted. belief: of translations and gains. unbiased: take out
     what windows do to frames, in a few steps more; it matters more to gains than to shifts. Never
     worse than its start: where the likelihood (with the belief, the posterior) ended below that of
@@ -225,7 +226,7 @@ class _Task:
         more: with the wrong model other peaks are no better.
         """
         best_px, least = fit.flow_px, self.energy(fit, fit.flow_px, fit.gain)
-        for start_px, off_px in self.starts(fit, grown_px, anchors):
+        for start_px, off_px, whose in self.starts(fit, grown_px, anchors):
             search = self.search(start_px)
             jitter = first_jitter(start_px, self.belief, off_px)
             for count in range(self.steps):
@@ -233,7 +234,7 @@ class _Task:
                 search.look()
                 search.step(moving=True)
             energy = self.energy(fit, search.flow_px, search.gain)
-            likelier = energy < least - CLEARLY
+            likelier = (energy < least - CLEARLY) & whose
             best_px = torch.where(likelier[:, None, None], search.flow_px, best_px)
             least = torch.where(likelier, energy, least)
         apart_px = (best_px - fit.flow_px).abs().amax(2) * self.kept
@@ -285,20 +286,26 @@ class _Task:
 
     def starts(
         self, fit: Fit, grown_px: Tensor, anchors: tuple[int, ...]
-    ) -> Iterator[tuple[Tensor, float]]:
-        """Translations from which other peaks may be found, and by how much they may be off, px."""
-        yield self.start_px, PEAK_JITTER_PX
-        yield fit.flow_px, PEAK_JITTER_PX
-        for places_px in (grown_px, *(self.grown(anchor) for anchor in anchors)):
-            yield places_px, FIRST_JITTER_PX
-        if not bool(self.few().any()):
+    ) -> Iterator[tuple[Tensor, float, Tensor]]:
+        """Translations from which other peaks may be found, by how much they may be off, px, and
+        the bursts that they are for, (B,) bool."""
+        few = self.few()
+        everyone = torch.ones_like(few)
+        for anchor in anchors:
+            yield self.grown(anchor), FIRST_JITTER_PX, everyone
+        if anchors != ANCHORS[0]:
+            return
+        yield self.start_px, PEAK_JITTER_PX, everyone
+        yield fit.flow_px, PEAK_JITTER_PX, everyone
+        yield grown_px, FIRST_JITTER_PX, everyone
+        if not bool(few.any()):
             return
         paired_px = paired_places(self.burst, self.start_px, self.kept, self.scale)
         generator = torch.Generator().manual_seed(0)
         for _ in range(SCATTERED):
             off_px = SCATTER_PX * torch.randn(self.start_px.shape[1:], generator=generator)
             off_px[0] = 0
-            yield paired_px + off_px.to(paired_px) * self.kept[..., None], FIRST_JITTER_PX
+            yield paired_px + off_px.to(paired_px) * self.kept[..., None], FIRST_JITTER_PX, few
 
     def energy(self, fit: Fit, flow_px: Tensor, gain: Tensor) -> Tensor:
         """Minus twice the log posterior of shifts and gains without any mismatch, (B,).

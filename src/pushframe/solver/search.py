@@ -20,7 +20,7 @@ from ..spectral import (
     power_of,
     transfer,
 )
-from .belief import Belief, on_diagonal
+from .belief import Belief, on_diagonal, unheld
 from .mismatch import freedom, model_mismatch
 from .moving_window import moving_window, unseen_margin, window_bias
 from .outliers import disagreeing_pixels, surprising_frames
@@ -238,7 +238,7 @@ class Search:
         changes = self._changes()
         slope = ((self._slope(changes) - self._pull()).flatten(1) * free).double()
         self.information = self.blocks.information(changes, self.count, every=2)
-        system = self._pinned(self.information, free)
+        system = self._pinned(self.information, free, moving)
         wanted = torch.linalg.solve_ex(system, slope[..., None]).result[..., 0]
         change = self.relaxation.taken(wanted, system).to(self.gain).unflatten(1, (-1, 3))
         if moving:
@@ -285,9 +285,11 @@ class Search:
         unknown = self.unknown if moving else self.unknown_gain
         return (self.kept[..., None] & unknown).flatten(1)
 
-    def _pinned(self, information: Tensor, free: Tensor) -> Tensor:
+    def _pinned(self, information: Tensor, free: Tensor, moving: bool) -> Tensor:
         """The information, float64, with known components taken out and a trace of damping."""
-        system = self._unheld(information.double()) if self.adrift else information.double()
+        system = information.double()
+        if self.adrift and moving:
+            system = self._unheld(system)
         system = system + on_diagonal(self._prior_precision().double())
         system = torch.where(free[:, :, None] & free[:, None], system, 0)
         diagonal = system.diagonal(dim1=-2, dim2=-1)
@@ -295,16 +297,10 @@ class Search:
         return system
 
     def _unheld(self, information: Tensor) -> Tensor:
-        """The information less that of all frames moving together, (B, 3N, 3N).
-
-        The scene would move along, which costs nothing; but taken at one image, as it is here, the
-        prior seems to hold that where it is. Only the reference does.
-        """
-        together = torch.eye(3)[:, :2].to(information).repeat(self.kept.shape[1], 1)
-        together = together * self.kept.repeat_interleave(3, 1)[..., None]  # (B, 3N, 2)
-        held = information @ together
-        own = together.mT @ held
-        return information - held @ torch.linalg.solve_ex(own, held.mT).result.nan_to_num(0)
+        """The information less that of all frames moving together, (B, 3N, 3N)."""
+        axes = torch.eye(3, 2, dtype=information.dtype, device=information.device)
+        together = axes.repeat(self.kept.shape[1], 1) * self.kept.repeat_interleave(3, 1)[..., None]
+        return unheld(information, together)
 
     def covariance(self, moving: bool) -> Tensor:
         """Covariance of shifts and gains, (B, 3N, 3N), zero where nothing was estimated.
@@ -312,7 +308,7 @@ class Search:
         From the information of the last step.
         """
         free = self._free(moving)
-        system = self._pinned(self.information * self._share(), free)
+        system = self._pinned(self.information * self._share(), free, moving)
         covariance = torch.linalg.inv_ex(system).inverse
         return torch.where(free[:, :, None] & free[:, None], covariance, 0).to(self.gain)
 
@@ -323,7 +319,8 @@ class Search:
     def likelihood(self) -> tuple[Tensor, Tensor]:
         """Information (B, 3N, 3N) and slope (B, N, 3) of shifts and gains, without any prior."""
         share = self._share()
-        return self.information * share, self._slope(self._changes()) * share[..., 0, None]
+        information = self._unheld(self.information.double()).to(self.information)
+        return information * share, self._slope(self._changes()) * share[..., 0, None]
 
     def learn_gain_std(self) -> None:
         """How far exposures are off in this burst: the gains' spread beyond their own errors."""
@@ -344,9 +341,12 @@ class Search:
         seen = self.burst.valid & inner & self.kept[..., None, None]
         budget = self.noise_var + self.mismatch[:, None, None, None]
         var = budget * self._missed(free[..., None, None])
-        self.outlier = disagreeing_pixels(self._surprises(residual, var), seen)
+        shown, self.outlier = (
+            ~self.outlier,
+            disagreeing_pixels(self._surprises(residual, var), seen),
+        )
         self.judged = True
-        good = seen & ~self.outlier
+        good = seen & shown & ~self.outlier
         counted = budget.masked_fill(~good, torch.inf)
         self.mismatch = model_mismatch(residual, counted, self.noise_var, free)
         self.judgement = residual, var, inner
