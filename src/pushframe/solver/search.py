@@ -340,13 +340,11 @@ class Search:
         free = freedom(self.blocks, self.count)
         seen = self.burst.valid & inner & self.kept[..., None, None]
         budget = self.noise_var + self.mismatch[:, None, None, None]
+        shown = seen & ~self.outlier
         var = budget * self._missed(free[..., None, None])
-        shown, self.outlier = (
-            ~self.outlier,
-            disagreeing_pixels(self._surprises(residual, var), seen),
-        )
+        self.outlier = disagreeing_pixels(self._surprises(residual, var), seen)
         self.judged = True
-        good = seen & shown & ~self.outlier
+        good = shown & ~self.outlier
         counted = budget.masked_fill(~good, torch.inf)
         self.mismatch = model_mismatch(residual, counted, self.noise_var, free)
         self.judgement = residual, var, inner
