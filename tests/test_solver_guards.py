@@ -227,7 +227,7 @@ def test_a_frame_that_few_others_make_room_for_is_named(frames: int, seed: int) 
     assert rmse(fit.flow_px[:, rest], batch.flow_px[:, rest]) < 0.02
     alone = fit_once(burst, batch.flow_px, kept, 2)  # twin: nobody is suspected
     assert bool(alone.kept.all())
-    assert rmse(alone.flow_px[:, rest], batch.flow_px[:, rest]) > 0.1
+    assert rmse(alone.flow_px[:, rest], batch.flow_px[:, rest]) > 0.05
 
 
 def test_an_inexact_model_is_no_frames_fault() -> None:
@@ -313,13 +313,13 @@ def test_no_step_tells_of_the_next_without_some_frames() -> None:
     relaxation.taken(wanted, system)
     relaxation.forget(torch.tensor([True, False]))
     share = relaxation.taken(-wanted, system) / -wanted
-    torch.testing.assert_close(share[:, 0], torch.tensor([1.0, 0.5]))
+    torch.testing.assert_close(share[:, 0], torch.tensor([1.0, 0.5]), atol=1e-3, rtol=0)
 
 
 def test_few_frames_begin_in_many_places(shared_images, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where neither Lucas-Kanade nor any grown image is right."""
     setting = dataclasses.replace(PAPER, frames=5)
-    burst, true = window(shared_images, setting, number=18)
+    burst, true = window(shared_images, setting, number=7, image="dji_0018_d3.tif")
     burst, kept, start_px = without_foreign(burst)
     assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) < 0.01
     monkeypatch.setattr(motion, "SCATTERED", 0)
@@ -365,26 +365,64 @@ def test_frames_left_out_stay_where_they_were() -> None:
     assert sum(torch.equal(px[:, 3], start_px[:, 3]) for px in starts) == 1
 
 
-def test_gains_of_quiet_frames_settle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gains_of_quiet_frames_settle(shared_images, monkeypatch: pytest.MonkeyPatch) -> None:
     """With little noise windows matter long, and a few steps do not take out what they do."""
-    setting = dataclasses.replace(PAPER, size=40, frames=12, noise_std_dn=(1.0, 1.0))
-    batch = simulate(sources(setting, 1, seed=5), setting, torch.Generator().manual_seed(2))
-    kept, start_px = torch.ones(1, 12, dtype=torch.bool), register(batch.burst)
-    assert rmse(fit_motion(batch.burst, start_px, kept, 2).gain, torch.ones(1, 12)) < 2e-4
-    monkeypatch.setattr(motion, "RESTLESS", torch.inf)
-    assert rmse(fit_motion(batch.burst, start_px, kept, 2).gain, torch.ones(1, 12)) > 4e-4  # twin
+    setting = dataclasses.replace(PAPER, noise_std_dn=(1.0, 1.0))
+    burst, _ = window(shared_images, setting, number=11, image="dji_0034_d3.tif")
+    burst, kept, start_px = without_foreign(burst)
+
+    def off() -> float:
+        return rmse(fit_motion(burst, start_px, kept, 2).gain, torch.ones(1, 15))
+
+    assert off() < 1.5e-4
+    monkeypatch.setattr(Search, "look_closely", lambda _: None)  # twin: by windows all along
+    assert off() > 2e-4
+    monkeypatch.setattr(motion, "RESTLESS", torch.inf)  # twin: no more steps than others take
+    assert off() > 1e-3
+
+
+def test_gains_are_as_sure_as_whole_frames_tell() -> None:
+    """Along what is hardest to tell, against how the slope of whole frames changes."""
+    setting = dataclasses.replace(PAPER, size=48, noise_std_dn=(1.0, 1.0))
+    batch = simulate(sources(setting, 1), setting, torch.Generator().manual_seed(2))
+    kept = torch.ones(1, 15, dtype=torch.bool)
+
+    def compared(gain: torch.Tensor, knots: torch.Tensor | None = None) -> Search:
+        search = Search(batch.burst, batch.flow_px, kept, 2, gain=gain[None])
+        for _ in range(6):
+            search.look()
+        search.knots = search.knots if knots is None else knots
+        search.look_closely()
+        search.unbias()
+        return search
+
+    search = compared(torch.ones(15))
+    knots = search.knots
+    search.look()
+    told = {
+        whole: search.blocks.information(search._changes(whole), search.count)[0, 5::3, 5::3]
+        for whole in (True, False)
+    }
+    hardest = torch.linalg.eigh(told[True].double()).eigenvectors.float()
+    for k in (1, 2):
+        change = 3e-4 * hardest[:, k]
+        off = torch.cat([torch.zeros(1), change])
+        slopes = [compared(1 + sign * off, knots).gain_slope[0] for sign in (1, -1)]
+        curved = float(((slopes[1] - slopes[0]) / 2 * off).sum())
+        assert abs(float(change @ told[True] @ change) / curved - 1) < 0.25
+        assert float(change @ told[False] @ change) > 1.5 * curved  # twin: as windows have it
 
 
 def test_few_frames_settle_too(shared_images, monkeypatch: pytest.MonkeyPatch) -> None:
     setting = dataclasses.replace(PAPER, frames=5)
-    burst, _ = window(shared_images, setting, number=16, image="dji_0028_d3.tif")
+    burst, _ = window(shared_images, setting, number=19, image="dji_0020_d3.tif")
     burst, kept, start_px = without_foreign(burst)
     assert rmse(fit_motion(burst, start_px, kept, 2).gain, torch.ones(1, 5)) < 1e-3
-    monkeypatch.setattr(motion, "MORE_ROUNDS", 0)
+    monkeypatch.setattr(motion, "FEW_MORE_ROUNDS", 0)
     assert rmse(fit_motion(burst, start_px, kept, 2).gain, torch.ones(1, 5)) > 2e-3  # twin
 
 
-@pytest.mark.parametrize(("image", "number"), [("dji_0018_d3.tif", 11), ("dji_0020_d3.tif", 16)])
+@pytest.mark.parametrize(("image", "number"), [("dji_0018_d3.tif", 11), ("dji_0020_d3.tif", 10)])
 def test_pixels_wrongly_left_out_come_back(
     image: str, number: int, shared_images, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -468,4 +506,4 @@ def test_a_saturated_window_that_began_a_pixel_off(shared_images) -> None:
     assert bool(fit.kept.all())
     assert rmse(fit.flow_px, true) < 0.01
     alone = fit_motion(burst, start_px, kept, 2)  # twin: no second look
-    assert rmse(alone.flow_px, true) > 0.2
+    assert rmse(alone.flow_px, true) > 0.1

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pushframe import spectral
 from pushframe.forward import forward_model
 from pushframe.linear import leading_factor, library_inverse, small_inverse
 from pushframe.prior import (
@@ -25,6 +26,7 @@ from pushframe.prior import (
     spectrum_at,
 )
 from pushframe.spectral import (
+    LOW_ROWS,
     AliasBlocks,
     axis_frequencies,
     half_weight,
@@ -32,6 +34,7 @@ from pushframe.spectral import (
     to_folded,
     to_image,
     transfer,
+    typical_rows,
 )
 
 CASES = [(2, (9, 10)), (3, (8, 7)), (4, (6, 6)), (2, (8, 8))]
@@ -276,3 +279,36 @@ def test_more_power_leaves_the_directions() -> None:
     torch.testing.assert_close(
         spectrum_at(scaled(terms, 3.0), basis), 3 * spectrum_at(terms, basis), rtol=1e-5, atol=0
     )
+
+
+@pytest.mark.parametrize("size", [3, 7, 31, 64])
+def test_typical_rows_stand_for_all(size: int) -> None:
+    rows, times = typical_rows(size, torch.device("cpu"))
+    assert float(times.sum()) == pytest.approx(size)
+    assert len(set(rows.tolist())) == len(rows) <= size
+    assert bool((times[torch.minimum(rows, size - rows) <= LOW_ROWS] == 1).all())
+
+
+def test_few_rows_tell_what_all_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of changes that lie in the lowest rows, as a level's does, too."""
+    generator = torch.Generator().manual_seed(0)
+    flow_px = torch.rand(2, 6, 2, generator=generator) - 0.5
+    lattice, count = (64, 16), half_weight(16, flow_px)
+    prior = torch.ones(2, 4, 64, 9)
+    blocks = AliasBlocks(transfer(flow_px, lattice, 2), torch.ones(2, 6), prior)
+    change = torch.randn(2, 6, 2, 64, 9, generator=generator, dtype=torch.complex64)
+    change[:, :, 1, 3:-2] = 0
+    exact = blocks.information(change, count)
+    own = exact.diagonal(dim1=1, dim2=2).unflatten(1, (6, 2))
+
+    def off(which: int) -> float:
+        rough = blocks.information(change, count, roughly=True)
+        rough = rough.diagonal(dim1=1, dim2=2).unflatten(1, (6, 2))
+        return float((rough / own - 1)[..., which].abs().max())
+
+    assert off(0) < 0.3
+    assert off(1) < 1e-5
+    typical_rows.cache_clear()
+    monkeypatch.setattr(spectral, "LOW_ROWS", -1)
+    assert off(1) > 0.3  # twin: each third row alone
+    typical_rows.cache_clear()

@@ -25,6 +25,9 @@ from torch import Tensor
 from .forward import HALF_WIDTH, per_axis, sinc_taps, split_position
 from .linear import small_inverse, sum_of_products
 
+LOW_ROWS = 3  # frequencies along an axis up to which `typical_rows` are all
+OTHER_ROWS = 3  # of which one stands for all beyond
+
 
 def fold(spectrum: Tensor, scale: int) -> Tensor:
     """Image spectrum (..., s*a, s*b) to the aliases of each low-res frequency (..., K, a, c)."""
@@ -289,20 +292,17 @@ class AliasBlocks:
         change: (B, N, P, a, c). Returns (B, N, P, K, a, c).
         """
         weighted = change * self.precision[..., None, None, None]
-        return self._couple(weighted, 1)[1].conj_physical()
+        return self._couple(weighted, _all_rows(change.shape[-2], change.device))[1].conj_physical()
 
-    def _couple(self, change: Tensor, every: int) -> tuple[Tensor, Tensor]:
+    def _couple(self, change: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Conjugates of `h_t' d_t` and `M^-1 h_t' d_t`, each (B, N, P, K, a', c).
 
-        change: (B, N, P, a', c), at each so-many-th row of frequencies.
+        change: (B, N, P, a', c), at the rows of frequencies `rows` (a',).
         """
         if fused := _fused(self.see.rows):
             see = self.see
-            return fused.couple(see.rows, see.columns, change, self.covariance, every)
-        # strided, the products below would take four times as long
-        whole, covariance = (
-            part[..., ::every, :].contiguous() for part in (self.see.whole, self.covariance)
-        )
+            return fused.couple(see.rows, see.columns, change, self.covariance, rows)
+        whole, covariance = (part[..., rows, :] for part in (self.see.whole, self.covariance))
         aliases = range(covariance.shape[1])
         reach = torch.stack(
             [sum_of_products(whole, covariance[:, None, :, k], 2) for k in aliases], 2
@@ -310,22 +310,49 @@ class AliasBlocks:
         change = change.conj_physical()[:, :, :, None]
         return whole[:, :, None] * change, reach[:, :, None] * change
 
-    def information(self, change: Tensor, count: Tensor, every: int = 1) -> Tensor:
+    def information(self, change: Tensor, count: Tensor, roughly: bool = False) -> Tensor:
         """What the frames tell of unknowns beside the image, with the image unknown too.
 
         change: (B, N, P, a, c), how each frame answers to P unknowns of its own; count: (c,);
-        every: take each so-many-th row of frequencies to stand for all. Returns (B, N*P, N*P):
-        `change' C^-1 change`, where `C^-1 = W - W h M^-1 h' W` is the inverse covariance of the
-        frames.
+        roughly: let `typical_rows` stand for all. Returns (B, N*P, N*P): `change' C^-1 change`,
+        where `C^-1 = W - W h M^-1 h' W` is the inverse covariance of the frames.
         """
-        counted = change[..., ::every, :] * (every * count).sqrt()
+        if roughly:
+            rows, times = typical_rows(change.shape[-2], change.device)
+            counted = change[..., rows, :] * (times[:, None] * count).sqrt()
+        else:
+            rows = _all_rows(change.shape[-2], change.device)
+            counted = change * count.sqrt()
         own = _flat_real(counted, 3)
         own = own @ own.mT  # (B, N, P, P)
-        seen, answer = (_flat_real(part.flatten(1, 2), 2) for part in self._couple(counted, every))
+        seen, answer = (_flat_real(part.flatten(1, 2), 2) for part in self._couple(counted, rows))
         weight = self.precision.repeat_interleave(change.shape[2], 1)
         alone = torch.diag_embed(self.precision)[:, :, None, :, None]
         full = (own[:, :, :, None] * alone).flatten(3).flatten(1, 2)
         return full - (seen @ answer.mT) * (weight[:, :, None] * weight[:, None])
+
+
+@lru_cache(maxsize=8)
+def _all_rows(size: int, device: torch.device) -> Tensor:
+    """Every row of a spectrum of so many, (size,)."""
+    with torch.inference_mode(False):
+        return torch.arange(size, device=device)
+
+
+@lru_cache(maxsize=8)
+def typical_rows(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Rows of a spectrum that can stand for all of it, (a',), and for how many each does, (a',).
+
+    The lowest stand for themselves: there lies what frames show of their gains.
+    """
+    with torch.inference_mode(False):
+        row = torch.arange(size, device=device)
+        low = torch.minimum(row, size - row) <= LOW_ROWS
+        lowest, others = row[low], row[~low]
+        some = others[::OTHER_ROWS]
+        times = torch.ones(len(lowest) + len(some), device=device)
+        times[len(lowest) :] = len(others) / max(len(some), 1)
+        return torch.cat([lowest, some]), times
 
 
 def _fused(rows: Tensor) -> ModuleType | None:

@@ -159,15 +159,15 @@ def _predict_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _couple_kernel(  # type: ignore[no-untyped-def]
-    rows, columns, change, covariance, seen, answer,
+    rows, columns, change, covariance, seen, answer, chosen,
     N, A, C, K: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr,
-    P: tl.constexpr, EVERY: tl.constexpr,
+    P: tl.constexpr, ROWS,
 ):  # fmt: skip
     F = A * C
-    kept = (A + EVERY - 1) // EVERY * C
+    kept = ROWS * C
     b = tl.program_id(1).to(tl.int64)
     g, a, c, inside = _frequencies(kept, C, BLOCK)
-    a = a * EVERY
+    a = tl.load(chosen + a, inside, 0)
     f = a * C + c
     k = tl.arange(0, K)
     mask = inside[None, :] & (k >= 0)[:, None]  # (K, BLOCK)
@@ -231,17 +231,16 @@ def predict(rows: Tensor, columns: Tensor, image: Tensor) -> Tensor:
 
 
 def couple(
-    rows: Tensor, columns: Tensor, change: Tensor, covariance: Tensor, every: int
+    rows: Tensor, columns: Tensor, change: Tensor, covariance: Tensor, chosen: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Conjugates of `h_t' d_t` and `M^-1 h_t' d_t`, each (B, N, P, K, a', c).
 
-    change: (B, N, P, a', c), at each so-many-th row of frequencies.
+    change: (B, N, P, a', c), at the rows of frequencies `chosen` (a',).
     """
     shape = (*change.shape[:3], covariance.shape[1], *change.shape[3:])
     seen, answer = change.new_empty(shape), change.new_empty(shape)
-    _launch(
-        _couple_kernel, rows, columns, change, covariance, seen, answer, P=shape[2], EVERY=every
-    )
+    options = {"P": shape[2], "ROWS": len(chosen)}
+    _launch(_couple_kernel, rows, columns, change, covariance, seen, answer, chosen, **options)
     return seen, answer
 
 

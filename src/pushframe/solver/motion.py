@@ -22,6 +22,7 @@ from ..prior import spectrum_at
 from .belief import FIRST_JITTER_PX, Belief, first_jitter
 from .fit import Fit
 from .grow import grown_places, paired_places
+from .relax import Relaxation
 from .search import Search
 
 LOOKS = 6  # after which the spectrum of known motion has settled
@@ -30,8 +31,11 @@ SETTLED = 3  # steps after which residuals tell of the model, not of the motion
 STEPS = 8
 ENOUGH_STEPS = 5  # of many frames, unless they are restless after that
 RESTLESS = 0.4  # see `Search.restlessness`; less does not matter
-LAST_STEPS = 2  # once the motion is nearly known, and with it what windows do to the frames
-MORE_ROUNDS, MORE_STEPS = 2, 6  # of the restless: few frames, or little noise, take longer
+LAST_STEPS = 3  # once the motion is nearly known, and with it what windows do to the frames
+MORE_ROUNDS, MORE_STEPS = 6, 2  # of the restless: little noise takes longer
+# the same of few frames
+FEW_LAST_STEPS = 4
+FEW_MORE_ROUNDS, FEW_MORE_STEPS = 2, 6
 FEW = 2  # frames an alias, up to which a likelihood has several peaks
 PEAK_JITTER_PX = 0.0125  # what the highest of them may be off
 CLEARLY = 20.0  # of -2 log likelihood, by which another peak must be higher
@@ -153,13 +157,16 @@ class _Task:
         """The bursts of so few frames that their likelihood has several peaks, (B,) bool."""
         return self.kept.sum(1) <= FEW * self.scale**2
 
+    def all_few(self) -> bool:
+        """Whether there are no others."""
+        return bool(self.few().all())
+
     def settled(self) -> Fit:
         """A fit in no more steps than a burst needs."""
-        few = self.few()
-        if bool(few.all()):
+        if self.all_few():
             return self.fit(FIRST_JITTER_PX)
         fit = dataclasses.replace(self, steps=min(self.steps, ENOUGH_STEPS)).fit(FIRST_JITTER_PX)
-        index = few.nonzero()[:, 0]
+        index = self.few().nonzero()[:, 0]
         return fit.with_part(index, self.part(index).fit(FIRST_JITTER_PX)) if len(index) else fit
 
     def fit(self, jitter_px: float) -> Fit:
@@ -175,16 +182,26 @@ class _Task:
                 search.budget()
         search.jitter_px = 0 * jitter
         if self.unbiased:
-            self.unwindow(search, LAST_STEPS)
-            self.settle(search, MORE_ROUNDS)
+            search.relaxation = Relaxation()  # another search begins
+            if self.all_few():
+                self.unwindow(search, FEW_LAST_STEPS)
+                self.settle(search, FEW_MORE_ROUNDS, FEW_MORE_STEPS)
+            else:
+                self.unwindow(search, LAST_STEPS)
+                self.settle(search, MORE_ROUNDS, MORE_STEPS)
         search.look()
         search.budget()
-        search.expel()
-        search.look()
-        search.step(moving)
+        poorer = search.expel().nonzero()[:, 0]
+        if len(poorer):
+            part = search.part(poorer)
+            if self.unbiased and not self.all_few():
+                part.look_closely()
+            self.unwindow(part, 1)
+            search.put_back(poorer, part)
         search.look()
         if moving:
             search.keep_the_better(self.start_px)
+        search.weigh()
         return Fit(
             search.flow_px,
             search.gain,
@@ -198,22 +215,25 @@ class _Task:
         )
 
     def unwindow(self, search: Search, steps: int) -> None:
-        """Steps that take out what windows do to the frames."""
+        """Steps that take out what windows do to the frames, if that is asked for."""
         for _ in range(steps):
-            search.unbias()
+            if self.unbiased:
+                search.unbias()
             search.look()
             search.step(self.moving)
             search.learn_gain_std()
             search.budget()
 
-    def settle(self, search: Search, rounds: int) -> None:
-        """More such steps for the bursts that are restless."""
+    def settle(self, search: Search, rounds: int, steps: int) -> None:
+        """More such steps for the bursts that are restless, in so many rounds at most."""
         index = (~(search.restlessness() <= RESTLESS)).nonzero()[:, 0]
         if not len(index) or not rounds:
             return
         part = search.part(index)
-        self.unwindow(part, MORE_STEPS)
-        self.settle(part, rounds - 1)
+        if not self.all_few():  # they would explain much by gains
+            part.look_closely()
+        self.unwindow(part, steps)
+        self.settle(part, rounds - 1, steps)
         search.put_back(index, part)
 
     def higher_peak(

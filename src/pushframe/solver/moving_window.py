@@ -46,18 +46,18 @@ def moving_window(
     return per_axis(window, shape, flow_px.movedim(-1, 0), margin_px)
 
 
-def window_bias(
-    problem: GaussianProblem, scene: Tensor, see: Transfer, window: Tensor, margin_px: Tensor
+def windowed_scene(
+    problem: GaussianProblem, scene: Tensor, see: Transfer, margin_px: Tensor
 ) -> Tensor:
-    """The windowed frames of an image less the frames of the windowed image, (B, N, H, W).
+    """The frames of a windowed image under periodic borders, (B, N, H, W).
 
-    scene: (B, h, w), a canvas of the problem; see: shifts under periodic borders; window:
-    (B, N, H, W). The two differ where a shift's response changes faster than the window's spectrum
+    scene: (B, h, w), a canvas of the problem; see: shifts under such borders. The windowed frames
+    of the image differ from them where a shift's response changes faster than the window's spectrum
     is wide: near the image's Nyquist frequency, which folds onto the frames' mean.
     """
-    shape = (window.shape[-2], window.shape[-1])
+    shape = (problem.precision.shape[-2], problem.precision.shape[-1])
     at_rest = torch.zeros_like(problem.flow_px[:, :1])
     tall, wide = moving_window(shape, at_rest, margin_px, problem.scale)
     windowed = problem.crop(scene) * tall[:, 0, :, None] * wide[:, 0, None]
     meant = see.predict(to_folded(windowed, problem.scale))
-    return window * problem.model.forward(scene) - torch.fft.irfft2(meant, s=shape, norm="ortho")
+    return torch.fft.irfft2(meant, s=shape, norm="ortho")

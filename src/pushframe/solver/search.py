@@ -22,12 +22,13 @@ from ..spectral import (
 )
 from .belief import Belief, on_diagonal, unheld
 from .mismatch import freedom, model_mismatch
-from .moving_window import moving_window, unseen_margin, window_bias
+from .moving_window import moving_window, unseen_margin, windowed_scene
 from .outliers import disagreeing_pixels, surprising_frames
 from .relax import Relaxation
 
 LARGEST_STEP_PX = 0.25
 TOLERANCE, ERROR_STD = 2e-4, 0.05  # of the image that tells what a window does
+CLOSE_TOLERANCE, CLOSE_ERROR_STD = 2e-6, 0.005  # of the one that gains are read off
 GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
 LEAST_GAIN_STD = 3e-4
 MAX_OUTLIERS = 0.3  # share of a frame's pixels beyond which the frame itself is the outlier
@@ -83,6 +84,8 @@ class Search:
         self.margin_px = unseen_margin(burst.shape, flow_px * self.kept[..., None])
         self.bias: Tensor | float = 0.0  # of windowed frames, until it is estimated
         self.scene: Tensor | None = None  # likewise
+        self.close = False  # whether gains are read off whole frames
+        self.gain_slope: Tensor | None = None  # there, for the next step
         self._spectra_seen: Tensor | None = None  # until they are asked for
         self.placed_px: Tensor | None = None  # the shifts that `see` and `window` are for
         weight = burst.valid / self.noise_var
@@ -119,15 +122,18 @@ class Search:
         if self.belief is not None:
             other.belief, other.trust = self.belief.part(index), self.trust[index]
         for name in FOUND + GIVEN:
-            setattr(other, name, getattr(self, name)[index])
+            value = getattr(self, name)
+            setattr(other, name, value[index] if isinstance(value, Tensor) else value)
         other.sums = self.sums[0][index], self.sums[1][index]
-        other.relaxation = Relaxation()
+        other.relaxation = self.relaxation.part(index)
         return other
 
     def put_back(self, index: Tensor, part: Search) -> None:
         """What was found for some bursts of the batch."""
         for name in (*FOUND, "bias"):
-            setattr(self, name, getattr(self, name).index_copy(0, index, getattr(part, name)))
+            value = getattr(part, name)
+            if isinstance(value, Tensor):
+                setattr(self, name, getattr(self, name).index_copy(0, index, value))
         self.relaxation.forget(torch.zeros_like(self.kept[:, 0]).index_fill(0, index, True))
 
     def take_in(self, joining: Tensor, flow_px: Tensor) -> None:
@@ -169,16 +175,28 @@ class Search:
     def unbias(self) -> None:
         """Take out of the frames what the window does to them, by what it does to an image.
 
-        The image is solved without a window, as the frames were made.
+        The image is solved without a window, as the frames were made. A close one shows what is
+        wrong with the gains, too.
         """
         good = self.burst.valid & ~self.outlier & self.kept[..., None, None]
         budget = self.noise_var + self.mismatch[:, None, None, None]
         problem = GaussianProblem(self.flow_px, good / budget, self.knots, self.scale)
         frames = self.burst.frames / self.gain[..., None, None] - self.level
-        self.scene = problem.solve(frames, self.scene, TOLERANCE, ERROR_STD)
+        exact = (CLOSE_TOLERANCE, CLOSE_ERROR_STD) if self.close else (TOLERANCE, ERROR_STD)
+        self.scene = problem.solve(frames, self.scene, *exact)
         if self.flow_px is not self.placed_px:
             self._place()
-        self.bias = window_bias(problem, self.scene, self.see, self.window, self.margin_px)
+        shown = problem.model.forward(self.scene)
+        meant = windowed_scene(problem, self.scene, self.see, self.margin_px)
+        self.bias = self.window * shown - meant
+        if self.close:
+            missed = problem.precision * (frames - shown)
+            self.gain_slope = (missed * (shown + self.level)).sum((-1, -2))
+
+    def look_closely(self) -> None:
+        """Read gains off whole frames from now on."""
+        if not self.close:
+            self.close, self.relaxation = True, Relaxation()  # other steps than those before
 
     def _jitter_var(self, prior: Tensor) -> Tensor:
         """Variance that a shift of `jitter_px` adds to a frame, mean over frequencies, (B, 1).
@@ -235,9 +253,10 @@ class Search:
     def step(self, moving: bool) -> None:
         """One step of Fisher scoring on shifts and gains; without `moving` on gains alone."""
         free = self._free(moving)
-        changes = self._changes()
+        changes = self._changes(self.gain_slope is not None)
         slope = ((self._slope(changes) - self._pull()).flatten(1) * free).double()
-        self.information = self.blocks.information(changes, self.count, every=2)
+        self.gain_slope = None  # of what the unknowns were
+        self.information = self.blocks.information(changes, self.count, roughly=True)
         system = self._pinned(self.information, free, moving)
         wanted = torch.linalg.solve_ex(system, slope[..., None]).result[..., 0]
         change = self.relaxation.taken(wanted, system).to(self.gain).unflatten(1, (-1, 3))
@@ -247,12 +266,25 @@ class Search:
         self.gain = self.gain * (1 + change[..., 2].clamp(-GAIN_STD, GAIN_STD))
         self._set_level()
 
-    def _changes(self) -> Tensor:
-        """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, N, 3, a, c)."""
+    def weigh(self) -> None:
+        """What the frames tell of shifts and gains, where the search last looked."""
+        whole = self.scene is not None
+        self.information = self.blocks.information(self._changes(whole), self.count)
+
+    def _changes(self, whole: bool) -> Tensor:
+        """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, N, 3, a, c).
+
+        whole: what it answers to its gain as if there were no window. The mean of a whole frame is
+        one frequency, and much like the shortest waves of the image.
+        """
         down, right = (self.see.predict(turn * self.image) for turn in self.folded_turn)
-        tall, wide = self.window_waves
-        whole = torch.addcmul(self.predicted, self.level * tall, wide)
-        return torch.stack([down, right, whole], 2)
+        if whole:
+            scaled = self.predicted.clone()
+            scaled[..., 0, 0] += self.level[..., 0, 0] * math.sqrt(math.prod(self.burst.shape))
+        else:
+            tall, wide = self.window_waves
+            scaled = torch.addcmul(self.predicted, self.level * tall, wide)
+        return torch.stack([down, right, scaled], 2)
 
     def _slope(self, changes: Tensor) -> Tensor:
         """Derivative of the log likelihood in shifts and gains, (B, N, 3)."""
@@ -260,6 +292,8 @@ class Search:
         counted = torch.view_as_real(residual * self.count).flatten(2)[..., None]
         energy = torch.view_as_real(changes).flatten(3) @ counted
         slope = energy[..., 0] * self.precision[..., None]
+        if self.gain_slope is not None:
+            slope = torch.cat([slope[..., :2], self.gain_slope[..., None]], -1)
         # the determinant grows with shifts and gains too
         return slope - self.blocks.determinant_slope(self.count, self.turn)
 
@@ -305,7 +339,7 @@ class Search:
     def covariance(self, moving: bool) -> Tensor:
         """Covariance of shifts and gains, (B, 3N, 3N), zero where nothing was estimated.
 
-        From the information of the last step.
+        From the information of the last step, or `weigh`.
         """
         free = self._free(moving)
         system = self._pinned(self.information * self._share(), free, moving)
@@ -318,9 +352,11 @@ class Search:
 
     def likelihood(self) -> tuple[Tensor, Tensor]:
         """Information (B, 3N, 3N) and slope (B, N, 3) of shifts and gains, without any prior."""
-        share = self._share()
+        share, slope = self._share(), self._slope(self._changes(whole=False))
+        if self.scene is not None:  # where the search ended, data pull gains as the prior does
+            slope = torch.cat([slope[..., :2], self._pull()[..., 2:]], -1)
         information = self._unheld(self.information.double()).to(self.information)
-        return information * share, self._slope(self._changes()) * share[..., 0, None]
+        return information * share, slope * share[..., 0, None]
 
     def learn_gain_std(self) -> None:
         """How far exposures are off in this burst: the gains' spread beyond their own errors."""
@@ -370,14 +406,19 @@ class Search:
         good = self.burst.valid & inner & self.kept[..., None, None] & ~self.outlier
         return _frame_mean(residual**2 / var, good)
 
-    def expel(self) -> None:
-        """Leave frames out that are mostly outliers, or whose residuals surprise."""
+    def expel(self) -> Tensor:
+        """Leave frames out that are mostly outliers, or whose residuals surprise.
+
+        Returns the bursts that lost frames, (B,) bool.
+        """
         _, var, inner = self.judgement
         mostly = _frame_mean(self.outlier.to(var), self.burst.valid & inner) > MAX_OUTLIERS
         mostly[:, 0] = False
         kept = self.kept & ~mostly & ~surprising_frames(self.surprise(), self.kept)
-        self.relaxation.forget((kept != self.kept).any(1))
+        poorer = (kept != self.kept).any(1)
+        self.relaxation.forget(poorer)
         self.kept = kept
+        return poorer
 
     def keep_the_better(self, start_px: Tensor) -> None:
         """Return to the start where the likelihood there is higher, or the search was lost.
@@ -402,7 +443,6 @@ class Search:
             self.bias = torch.where(better[..., None, None], bias, 0)
         self._set_level()
         self.look()
-        self.information = self.blocks.information(self._changes(), self.count)
 
     def _forget(self, lost: Tensor) -> None:
         """Bursts whose search ended in no numbers, (B,) bool, are as at the beginning."""
