@@ -17,6 +17,7 @@ import torch
 from record import record
 
 from pushframe.burst import Posterior, Simulated, stack
+from pushframe.config import load_config
 from pushframe.metrics import Metrics
 from pushframe.simulate import Simulation, preset, with_options
 from pushframe.solver import solve
@@ -89,6 +90,7 @@ def main() -> None:
     parser.add_argument("--preset", default="paper")
     parser.add_argument("--frames", type=int, nargs="+", default=[15])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
@@ -96,7 +98,8 @@ def main() -> None:
 
     results = []
     for frames in options.frames:
-        setting = with_options(preset(options.preset), frames=frames)
+        setting = load_config(preset(options.preset), overrides=options.settings)
+        setting = with_options(setting, frames=frames)
         cases = windows(options.images, setting, options.seed)
         rows: list[dict] = []
         for first in range(0, len(cases), options.batch):
@@ -107,7 +110,11 @@ def main() -> None:
         results.append({"frames": frames} | summary(rows) | {"worst": worst})
         print(results[-1], flush=True)
         if options.out:  # a row at a time: a run that is cut off keeps those before
-            chosen = {"preset": options.preset, "seed": options.seed}
+            chosen = {
+                "preset": options.preset,
+                "settings": options.settings,
+                "seed": options.seed,
+            }
             record(options.out, "every_window", options.device, **chosen, rows=results)
 
 

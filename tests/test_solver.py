@@ -23,8 +23,9 @@ from pushframe.registration import register
 from pushframe.simulate import PRESETS, simulate
 from pushframe.solver import Solution, solve
 from pushframe.solver.image import reconstruct
-from pushframe.solver.motion import fit_motion, fit_once
+from pushframe.solver.motion import fit_once
 from pushframe.solver.moving_window import moving_window
+from pushframe.solver.peaks import fit_motion
 from pushframe.solver.search import Search
 from pushframe.solver.variance import stationary_variance
 

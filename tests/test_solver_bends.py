@@ -17,8 +17,8 @@ from pushframe.simulate import PRESETS, Simulation, simulate
 from pushframe.solver import locate, solve
 from pushframe.solver.bend import bending, flow_of, lucas_kanade_bent, smooth_basis
 from pushframe.solver.image import Reconstruction, reconstruct
-from pushframe.solver.motion import fit_motion
 from pushframe.solver.outliers import cut_pixels
+from pushframe.solver.peaks import fit_motion
 from pushframe.solver.piece import merged
 from pushframe.solver.solve import without_foreign
 from pushframe.solver.space import fit_in_space

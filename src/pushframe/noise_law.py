@@ -21,7 +21,7 @@ from .checks import check_scale, require
 from .gaussian import GaussianProblem, weighted_mean
 from .noise import QUANTISATION_DN2, frame_noise_var
 from .prior import scaled
-from .solver.motion import fit_motion
+from .solver.peaks import fit_motion
 from .solver.solve import without_foreign
 
 MIN_FRAMES = 3

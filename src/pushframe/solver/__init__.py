@@ -1,7 +1,8 @@
 """Register and reconstruct together, with an error bar, no training needed.
 
 1. `motion`: shifts, gains, spectrum and model mismatch by marginal likelihood, image integrated
-   out; frames and pixels that disagree are found on the way (`outliers`).
+   out; frames and pixels that disagree are found on the way (`judge`, `outliers`), and then
+   higher peaks of the likelihood (`peaks`).
 2. `joint`: the same in space, together with the image (`normal`), where motion bends (`bend`) or
    pixels are masked.
 3. `image`: the image of least energy for all that, by preconditioned conjugate gradients.

@@ -18,7 +18,8 @@ from ..noise import usual_noise_var
 from .belief import Belief
 from .fit import Fit
 from .image import Reconstruction, reconstruct
-from .motion import fit_motion, fit_once, highest_peak
+from .motion import fit_once
+from .peaks import fit_motion, highest_peak
 from .search import Search
 
 REACH_PX = 2.0
@@ -87,7 +88,7 @@ def _without_culprits(
     search.look()
     search.look()
     search.budget()
-    surprise = search.surprise().masked_fill(~used, 0).nan_to_num(torch.inf)
+    surprise = search.judgement.surprise().masked_fill(~used, 0).nan_to_num(torch.inf)
     surprise[:, 0] = -1  # the reference stays
     fits, whole = [], []
     for suspect in surprise.topk(min(SUSPECTS, burst.count - 1)).indices.T:

@@ -21,9 +21,9 @@ from ..spectral import (
     transfer,
 )
 from .belief import Belief, on_diagonal, unheld
-from .mismatch import freedom, model_mismatch
+from .judge import frame_mean, judge_residuals
+from .mismatch import freedom
 from .moving_window import moving_window, unseen_margin, windowed_scene
-from .outliers import disagreeing_pixels, surprising_frames
 from .relax import Relaxation
 
 LARGEST_STEP_PX = 0.25
@@ -31,7 +31,6 @@ TOLERANCE, ERROR_STD = 2e-4, 0.05  # of the image that tells what a window does
 CLOSE_TOLERANCE, CLOSE_ERROR_STD = 2e-6, 0.005  # of the one that gains are read off
 GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
 LEAST_GAIN_STD = 3e-4
-MAX_OUTLIERS = 0.3  # share of a frame's pixels beyond which the frame itself is the outlier
 # what is found of each burst, and what there was before
 FOUND = ("flow_px", "gain", "level", "knots", "mismatch", "outlier", "gain_std", "image", "scene")
 GIVEN = ("kept", "noise_var", "noise", "jitter_px")
@@ -52,7 +51,7 @@ class Search:
         self.burst, self.flow_px, self.scale, self.belief = burst, flow_px, scale, belief
         self.kept = kept & burst.valid.any(-1).any(-1)
         self.noise_var = frame_noise_var(burst)
-        self.noise = _frame_mean(self.noise_var, burst.valid | ~self.kept[..., None, None])
+        self.noise = frame_mean(self.noise_var, burst.valid | ~self.kept[..., None, None])
         fy, fx = image_frequencies(burst.shape, scale, flow_px)
         # The derivative of an ideal shift. That of the kernel differs near the Nyquist frequency,
         # where its response, not the scene, changes with the fraction of a pixel; following it
@@ -371,50 +370,24 @@ class Search:
 
     def budget(self) -> None:
         """What the model leaves unexplained becomes variance, what stands out an outlier."""
-        inner = self.window > 0.3
-        residual = (self._observed() - self._predicted()) / self.window.clamp(min=0.3)
-        free = freedom(self.blocks, self.count)
-        seen = self.burst.valid & inner & self.kept[..., None, None]
-        budget = self.noise_var + self.mismatch[:, None, None, None]
-        shown = seen & ~self.outlier
-        var = budget * self._missed(free[..., None, None])
-        self.outlier = disagreeing_pixels(self._surprises(residual, var), seen)
+        self.judgement = judge_residuals(
+            self._observed() - self._predicted(),
+            self.window,
+            used=self.burst.valid & self.kept[..., None, None],
+            outlier=self.outlier,
+            noise_var=self.noise_var,
+            mismatch=self.mismatch,
+            free=freedom(self.blocks, self.count),
+        )
+        self.outlier, self.mismatch = self.judgement.outlier, self.judgement.mismatch
         self.judged = True
-        good = shown & ~self.outlier
-        counted = budget.masked_fill(~good, torch.inf)
-        self.mismatch = model_mismatch(residual, counted, self.noise_var, free)
-        self.judgement = residual, var, inner
-
-    def _missed(self, free: Tensor) -> Tensor:
-        """Expected squares of residuals over the noise's variance, (B, N, H, W).
-
-        An image misses what it was shown by less than the noise, by the share `free`, and what it
-        was not shown by more. Else pixels once left out would never come back.
-        """
-        return torch.where(self.outlier, 1 / free, free)
-
-    def _surprises(self, residual: Tensor, var: Tensor) -> Tensor:
-        """Residuals in standard deviations, (B, N, H, W), counted less where the window falls.
-
-        A window that falls is an error of the model by itself, which dividing by it magnifies.
-        """
-        return residual / var.sqrt() * self.window.clamp(max=1)
-
-    def surprise(self) -> Tensor:
-        """Squared residuals of each frame over their expectation at the last `budget`, (B, N)."""
-        residual, var, inner = self.judgement
-        good = self.burst.valid & inner & self.kept[..., None, None] & ~self.outlier
-        return _frame_mean(residual**2 / var, good)
 
     def expel(self) -> Tensor:
-        """Leave frames out that are mostly outliers, or whose residuals surprise.
+        """Leave frames out that do not belong, as judged at the last `budget`.
 
         Returns the bursts that lost frames, (B,) bool.
         """
-        _, var, inner = self.judgement
-        mostly = _frame_mean(self.outlier.to(var), self.burst.valid & inner) > MAX_OUTLIERS
-        mostly[:, 0] = False
-        kept = self.kept & ~mostly & ~surprising_frames(self.surprise(), self.kept)
+        kept = self.judgement.belonging(self.kept)
         poorer = (kept != self.kept).any(1)
         self.relaxation.forget(poorer)
         self.kept = kept
@@ -473,9 +446,3 @@ class Search:
 def _spectra(frames: Tensor) -> Tensor:
     """Spectra of (B, N, H, W): (B, N, a, c)."""
     return torch.fft.rfft2(frames, norm="ortho")
-
-
-def _frame_mean(values: Tensor, where: Tensor) -> Tensor:
-    """Mean over the chosen pixels of each frame, (B, N)."""
-    weight = where.to(values)
-    return (values * weight).sum((-1, -2)) / weight.sum((-1, -2)).clamp(min=1)

@@ -16,8 +16,9 @@ from .belief import Belief, Evidence
 from .bend import bending, smooth_basis
 from .image import Reconstruction, reconstruct
 from .lost import fit_translations
-from .motion import fit_once, highest_peak
+from .motion import fit_once
 from .outliers import agreeing_frames, foreign_pixels, hidden_share
+from .peaks import highest_peak
 from .piece import Piece, merged, merged_flows
 from .space import fit_in_space, measure_in_space
 from .spectrum import spectrum_of_burst
