@@ -145,8 +145,8 @@ class Joint:
         common = common_motion(self.problem, image, self.answers, self.basis, self._free(), prior)
         return NormalEquations(self.problem, self.tangent, prior, common)
 
-    def step(self, iterations: int = ITERATIONS) -> Tensor:
-        """One Gauss-Newton step; returns the largest change, px or share of a gain, (B,)."""
+    def step(self, iterations: int = ITERATIONS) -> tuple[Tensor, Tensor]:
+        """One Gauss-Newton step; returns the largest change of a flow, px, and of a gain, (B,)."""
         normal = self.normal()
         uphill = self.problem.model.adjoint(self.problem.precision * self.residual)
         uphill = uphill - self.problem.filter(self.image, self.problem.stiffness)
@@ -160,7 +160,7 @@ class Joint:
         self.theta = self.theta + theta * share[..., None, None]
         self.gain = self.gain * (1 + change[..., -1].clamp(-GAIN_STD, GAIN_STD))
         self.image = self.image + image
-        return largest.maximum(change[..., -1].abs()).amax(1)
+        return largest.amax(1), change[..., -1].abs().amax(1)
 
     def _slope(self) -> Tensor:
         """Derivative of the log likelihood in coefficients and gain, (B, N, P)."""

@@ -17,7 +17,7 @@ from .joint import ITERATIONS, Joint
 BENT_JITTER_PX = 0.4  # what bends, Lucas-Kanade's or none, may be off at the start
 STEPS = 10
 FEW_STEPS = 3  # from where motion is believed to be
-CONVERGED = 0.005  # px, or share of a gain
+CONVERGED_PX, CONVERGED_GAIN = 0.005, 0.0005  # changes that end the steps
 LATE_ITERATIONS = 48  # of the steps that only hard bursts come to
 SETTLED = 2  # steps after which residuals tell of the frames, not of the motion
 LOOKS = 3  # in which the spectrum of the image and the outliers become known
@@ -95,12 +95,12 @@ def _converge(joint: Joint) -> None:
             left.learn_prior()
         if count >= settled:
             left.judge()
-        changed = left.step(ITERATIONS if count <= settled + 1 else LATE_ITERATIONS)
+        moved_px, scaled = left.step(ITERATIONS if count <= settled + 1 else LATE_ITERATIONS)
         left.jitter_px = left.jitter_px / 2
         if left is not joint:
             joint.put_back(place, left)
         if count > settled:
-            index = (changed >= CONVERGED).nonzero()[:, 0]
+            index = ((moved_px >= CONVERGED_PX) | (scaled >= CONVERGED_GAIN)).nonzero()[:, 0]
             if not len(index):
                 break
             left, place = left.part(index), place[index]
