@@ -340,6 +340,18 @@ def test_few_frames_that_leave_anything_unexplained_are_lost(
     assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) > 0.1
 
 
+def test_images_are_grown_from_most_frames_where_all_is_lost(
+    shared_images, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Near-white grass, next to no noise: of 15 frames one, the ninth, begins the right image."""
+    setting = dataclasses.replace(PAPER, noise_std_dn=(1.0, 1.0))
+    burst, true = window(shared_images, setting, number=18, image="dji_0032_d3.tif")
+    burst, kept, start_px = without_foreign(burst)
+    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) < 0.001
+    monkeypatch.setattr(peaks, "ANCHORS", peaks.ANCHORS[:-1])  # twin
+    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) > 0.1
+
+
 @pytest.mark.parametrize("stiffness", [0.55, 1.0, 1.5])
 def test_steps_too_long_or_too_short_are_corrected(stiffness: float) -> None:
     """A system so many times too stiff, or too soft, is solved in a few steps all the same."""
