@@ -63,10 +63,10 @@ def test_bends_that_lead_astray_return_to_their_start(monkeypatch: pytest.Monkey
     basis = smooth_basis((20, 20), start_px)
     begun = flow_of(lucas_kanade_bent(batch.burst, start_px, basis), basis)
 
-    def astray(joint: Joint, _: int) -> torch.Tensor:
+    def astray(joint: Joint, _: int) -> tuple[torch.Tensor, torch.Tensor]:
         joint.theta = joint.theta + 0.1 * torch.tensor([1.0, -1.0])[:, None]
         joint.theta[:, 0] = 0
-        return torch.ones(1)
+        return torch.ones(1), torch.zeros(1)
 
     monkeypatch.setattr(Joint, "step", astray)
     monkeypatch.setattr("pushframe.solver.space.STEPS", 3)

@@ -100,9 +100,10 @@ def test_bursts_that_converge_early_are_put_aside(monkeypatch: pytest.MonkeyPatc
     both = made(count=2).burst
     step, sizes = Joint.step, []
 
-    def last_never_ends(joint: Joint, iterations: int) -> torch.Tensor:
+    def last_never_ends(joint: Joint, iterations: int) -> tuple[torch.Tensor, torch.Tensor]:
         sizes.append(len(joint.theta))
-        return step(joint, iterations) * 0 + torch.arange(2.0)[-len(joint.theta) :]
+        moved_px, scaled = step(joint, iterations)
+        return 0 * moved_px + torch.arange(2.0)[-len(joint.theta) :], 0 * scaled
 
     monkeypatch.setattr(Joint, "step", last_never_ends)
     monkeypatch.setattr(Joint, "keep_the_best", lambda *_: None)
