@@ -297,25 +297,13 @@ def test_waves_that_repeat_themselves(shared_images, monkeypatch: pytest.MonkeyP
     assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) > 1
 
 
-def test_few_frames_begin_where_pairs_lie_too(
-    shared_images, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    setting = dataclasses.replace(PAPER, frames=5)
-    burst, true = window(shared_images, setting, number=7, image="dji_0018_d3.tif")
-    burst, kept, start_px = without_foreign(burst)
-    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) < 0.01
-    monkeypatch.setattr(peaks, "paired_places", lambda _, start_px, *__: start_px)
-    monkeypatch.setattr(peaks, "SCATTERED", 0)
-    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) > 0.05  # twin
-
-
 def test_no_step_tells_of_the_next_without_some_frames() -> None:
     system = torch.eye(3)[None].expand(2, 3, 3)
     relaxation, wanted = Relaxation(), torch.tensor([[1.0, 2.0, 3.0]]).expand(2, 3)
     relaxation.taken(wanted, system)
     relaxation.forget(torch.tensor([True, False]))
     share = relaxation.taken(-wanted, system) / -wanted
-    torch.testing.assert_close(share[:, 0], torch.tensor([1.0, 0.5]), atol=1e-3, rtol=0)
+    torch.testing.assert_close(share[:, 0], torch.tensor([1.0, 0.5]))
 
 
 def test_few_frames_begin_in_many_places(shared_images, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -292,17 +292,19 @@ class AliasBlocks:
         change: (B, N, P, a, c). Returns (B, N, P, K, a, c).
         """
         weighted = change * self.precision[..., None, None, None]
-        return self._couple(weighted, _all_rows(change.shape[-2], change.device))[1].conj_physical()
+        return self._couple(weighted, None)[1].conj_physical()
 
-    def _couple(self, change: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def _couple(self, change: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:
         """Conjugates of `h_t' d_t` and `M^-1 h_t' d_t`, each (B, N, P, K, a', c).
 
-        change: (B, N, P, a', c), at the rows of frequencies `rows` (a',).
+        change: (B, N, P, a', c), at the rows of frequencies `rows` (a',); None for all.
         """
         if fused := _fused(self.see.rows):
-            see = self.see
-            return fused.couple(see.rows, see.columns, change, self.covariance, rows)
-        whole, covariance = (part[..., rows, :] for part in (self.see.whole, self.covariance))
+            see, chosen = self.see, _all_rows(change) if rows is None else rows
+            return fused.couple(see.rows, see.columns, change, self.covariance, chosen)
+        whole, covariance = self.see.whole, self.covariance
+        if rows is not None:
+            whole, covariance = whole[..., rows, :], covariance[..., rows, :]
         aliases = range(covariance.shape[1])
         reach = torch.stack(
             [sum_of_products(whole, covariance[:, None, :, k], 2) for k in aliases], 2
@@ -317,12 +319,11 @@ class AliasBlocks:
         roughly: let `typical_rows` stand for all. Returns (B, N*P, N*P): `change' C^-1 change`,
         where `C^-1 = W - W h M^-1 h' W` is the inverse covariance of the frames.
         """
+        rows: Tensor | None = None
         if roughly:
             rows, times = typical_rows(change.shape[-2], change.device)
-            counted = change[..., rows, :] * (times[:, None] * count).sqrt()
-        else:
-            rows = _all_rows(change.shape[-2], change.device)
-            counted = change * count.sqrt()
+            change, count = change[..., rows, :], times[:, None] * count
+        counted = change * count.sqrt()
         own = _flat_real(counted, 3)
         own = own @ own.mT  # (B, N, P, P)
         seen, answer = (_flat_real(part.flatten(1, 2), 2) for part in self._couple(counted, rows))
@@ -332,11 +333,9 @@ class AliasBlocks:
         return full - (seen @ answer.mT) * (weight[:, :, None] * weight[:, None])
 
 
-@lru_cache(maxsize=8)
-def _all_rows(size: int, device: torch.device) -> Tensor:
-    """Every row of a spectrum of so many, (size,)."""
-    with torch.inference_mode(False):
-        return torch.arange(size, device=device)
+def _all_rows(change: Tensor) -> Tensor:
+    """Every row of spectra (..., a, c), (a,)."""
+    return torch.arange(change.shape[-2], device=change.device)
 
 
 @lru_cache(maxsize=8)

@@ -57,7 +57,7 @@ def fit_once(
 
 @dataclass(frozen=True)
 class Task:
-    """What `fit_once` is given, and the fit that it asks for."""
+    """What `fit_once` is given, and the fit that it asks for; steps: of few frames."""
 
     burst: Burst
     start_px: Tensor

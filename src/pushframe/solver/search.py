@@ -32,7 +32,18 @@ CLOSE_TOLERANCE, CLOSE_ERROR_STD = 2e-6, 0.005  # of the one that gains are read
 GAIN_STD = 0.03  # what a stated exposure may be off, before the burst has told
 LEAST_GAIN_STD = 3e-4
 # what is found of each burst, and what there was before
-FOUND = ("flow_px", "gain", "level", "knots", "mismatch", "outlier", "gain_std", "image", "scene")
+FOUND = (
+    "flow_px",
+    "gain",
+    "level",
+    "knots",
+    "mismatch",
+    "outlier",
+    "gain_std",
+    "image",
+    "scene",
+    "bias",
+)
 GIVEN = ("kept", "noise_var", "noise", "jitter_px")
 
 
@@ -78,6 +89,7 @@ class Search:
         self.gain_std = torch.full_like(self.mismatch, GAIN_STD)
         self.jitter_px = torch.zeros_like(self.mismatch)
         self.image: Tensor = None  # type: ignore[assignment]  # until the first look
+        self.arrived = torch.ones_like(self.kept[:, 0])  # bursts that stay where the search ended
         self.adrift = True  # whether all frames may be off the reference together
         self.relaxation = Relaxation()
         self.margin_px = unseen_margin(burst.shape, flow_px * self.kept[..., None])
@@ -129,7 +141,7 @@ class Search:
 
     def put_back(self, index: Tensor, part: Search) -> None:
         """What was found for some bursts of the batch."""
-        for name in (*FOUND, "bias"):
+        for name in FOUND:
             value = getattr(part, name)
             if isinstance(value, Tensor):
                 setattr(self, name, getattr(self, name).index_copy(0, index, value))
@@ -193,7 +205,7 @@ class Search:
             self.gain_slope = (missed * (shown + self.level)).sum((-1, -2))
 
     def look_closely(self) -> None:
-        """Read gains off whole frames from now on."""
+        """Read gains off whole frames, at each `unbias` from now on, for the step that follows."""
         if not self.close:
             self.close, self.relaxation = True, Relaxation()  # other steps than those before
 
@@ -259,10 +271,12 @@ class Search:
         system = self._pinned(self.information, free, moving)
         wanted = torch.linalg.solve_ex(system, slope[..., None]).result[..., 0]
         change = self.relaxation.taken(wanted, system).to(self.gain).unflatten(1, (-1, 3))
+        largest = change.new_tensor([LARGEST_STEP_PX, LARGEST_STEP_PX, GAIN_STD])
+        bounded = change.clamp(-largest, largest)
+        self.relaxation.forget((bounded != change).flatten(1).any(1))  # it was not taken so
         if moving:
-            shift_px = change[..., :2].clamp(-LARGEST_STEP_PX, LARGEST_STEP_PX)
-            self.flow_px = self.flow_px + shift_px
-        self.gain = self.gain * (1 + change[..., 2].clamp(-GAIN_STD, GAIN_STD))
+            self.flow_px = self.flow_px + bounded[..., :2]
+        self.gain = self.gain * (1 + bounded[..., 2])
         self._set_level()
 
     def weigh(self) -> None:
@@ -273,8 +287,8 @@ class Search:
     def _changes(self, whole: bool) -> Tensor:
         """How each frame's spectrum answers to its shift (dy, dx) and gain, (B, N, 3, a, c).
 
-        whole: what it answers to its gain as if there were no window. The mean of a whole frame is
-        one frequency, and much like the shortest waves of the image.
+        whole: a gain scales the level as if there were no window. The mean of a whole frame is one
+        frequency, and much like the shortest waves of the image.
         """
         down, right = (self.see.predict(turn * self.image) for turn in self.folded_turn)
         if whole:
@@ -353,7 +367,8 @@ class Search:
         """Information (B, 3N, 3N) and slope (B, N, 3) of shifts and gains, without any prior."""
         share, slope = self._share(), self._slope(self._changes(whole=False))
         if self.scene is not None:  # where the search ended, data pull gains as the prior does
-            slope = torch.cat([slope[..., :2], self._pull()[..., 2:]], -1)
+            gain_slope = torch.where(self.arrived[:, None], self._pull()[..., 2], slope[..., 2])
+            slope = torch.cat([slope[..., :2], gain_slope[..., None]], -1)
         information = self._unheld(self.information.double()).to(self.information)
         return information * share, slope * share[..., 0, None]
 
@@ -391,6 +406,7 @@ class Search:
         poorer = (kept != self.kept).any(1)
         self.relaxation.forget(poorer)
         self.kept = kept
+        self._set_level()
         return poorer
 
     def keep_the_better(self, start_px: Tensor) -> None:
@@ -408,7 +424,8 @@ class Search:
         self.flow_px, self.gain = start_px, self.first_gain
         self._set_level()
         self.look()
-        better = (found <= self.energy())[:, None]
+        self.arrived = found <= self.energy()
+        better = self.arrived[:, None]
         self.flow_px = torch.where(better[..., None], found_px, start_px)
         self.gain = torch.where(better, found_gain, self.gain)
         self.knots = torch.where(lost[:, None], self.first_knots, knots)
