@@ -273,7 +273,6 @@ class Search:
         change = self.relaxation.taken(wanted, system).to(self.gain).unflatten(1, (-1, 3))
         largest = change.new_tensor([LARGEST_STEP_PX, LARGEST_STEP_PX, GAIN_STD])
         bounded = change.clamp(-largest, largest)
-        self.relaxation.forget((bounded != change).flatten(1).any(1))  # it was not taken so
         if moving:
             self.flow_px = self.flow_px + bounded[..., :2]
         self.gain = self.gain * (1 + bounded[..., 2])
