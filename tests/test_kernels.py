@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import pushframe.spectral as spectral
-from pushframe.ops import median_over_frames
+from pushframe.ops import median_over_frames, pool
 from pushframe.prior import power_law, spectral_basis, spectrum_at
 from pushframe.spectral import AliasBlocks, half_weight, image_frequencies, transfer
 
@@ -78,3 +78,32 @@ def test_alias_kernels_are_the_plain_operations(
     for name, plain in everything().items():
         off = float((fused[name] - plain).abs().max() / plain.abs().max())
         assert off < 5e-6, name
+
+
+@on_gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("shape", "frames", "channels", "scale"), [((33, 47), 5, 64, 2), ((7, 9), 1, 5, 3)]
+)
+def test_the_pool_kernels_are_the_plain_operations(
+    shape: tuple[int, int], frames: int, channels: int, scale: int, dtype: torch.dtype
+) -> None:
+    pytest.importorskip("triton")
+    torch.manual_seed(0)
+    feat = torch.randn(3, frames, *shape, channels, device="cuda").to(dtype)
+    valid = (torch.rand(3, frames, *shape, device="cuda") > 0.2).float()
+    flow_px = 3 * torch.randn(3, frames, 2, device="cuda")
+    upstream = torch.randn(3, 3, scale * shape[0], scale * shape[1], channels, device="cuda")
+    found = []
+    for fused, x in ((True, feat.clone()), (False, feat.double())):
+        x.requires_grad_()
+        way = pool.frame_sums if fused else lambda *a: pool.landed_sums(*pool.land(*a))
+        sums = way(x, valid, flow_px, scale)
+        (torch.stack(sums[1:]) * upstream).sum().backward()
+        found.append([part.double() for part in (*sums, x.grad)])
+    names = ("weight", "first", "second", "peak", "gradient")
+    for name, one, other in zip(names, *found, strict=True):
+        rounded = 4e-3 if dtype == torch.bfloat16 and name == "gradient" else 0
+        torch.testing.assert_close(one, other, atol=2e-5, rtol=2e-5 + rounded, msg=name)
+    still = pool.frame_sums(feat.float(), valid, flow_px.requires_grad_(), scale)
+    assert still.weight.requires_grad  # where motion is learnt

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pushframe.ops.pool import Pool, land, land_by_gather, land_by_splat
+from pushframe.ops.pool import Pool, land, land_by_gather, land_by_splat, landed_sums, reading
 from pushframe.ops.splat import splat
 
 
@@ -41,6 +41,17 @@ def test_gather_is_the_splat(scale: int, shape: tuple[int, int], whole: bool) ->
         )
 
 
+@pytest.mark.parametrize("scale", [2, 3])
+def test_pixels_read_samples_and_samples_know_by_which(scale: int) -> None:
+    flow_px = 3 * torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
+    read = reading(flow_px, 9, scale)
+    counted = read.weight > 0  # others are read in vain
+    for burst, frame, sample in torch.cartesian_prod(*map(torch.arange, (2, 4, 9))).tolist():
+        those = set((counted & (read.sample == sample))[burst, frame].nonzero()[:, 0].tolist())
+        known = set(read.pixels[burst, frame, :, sample].tolist()) - {-1}
+        assert those <= known <= set((read.sample == sample)[burst, frame].nonzero()[:, 0].tolist())
+
+
 def test_the_flow_is_added_in_y_first() -> None:
     """A sample at x lands on s (x + flow); the opposite sign and (dx, dy) land elsewhere."""
     feat, valid = torch.zeros(1, 1, 8, 8, 1), torch.ones(1, 1, 8, 8)
@@ -71,7 +82,8 @@ def test_a_field_of_equal_flows_is_a_translation() -> None:
 def pooled(feat: Tensor, weight: Tensor, chunk: int) -> Tensor:
     pool = Pool()
     for first in range(0, feat.shape[1], chunk):
-        pool.add(feat[:, first : first + chunk], weight[:, first : first + chunk])
+        chunked = slice(first, first + chunk)
+        pool.add(landed_sums(feat[:, chunked], weight[:, chunked]))
     return pool.finish()
 
 

@@ -21,7 +21,7 @@ from ..errors import UsageError
 from ..filters import masked_blur
 from ..geometry import pixel_grid, sample_at
 from ..noise import frame_noise_var
-from ..ops import Pool, land
+from ..ops import Pool, frame_sums
 from .blocks import Trunk, conv, set_bias
 from .motion_net import MotionNet, frame_pairs, patch_flow
 from .network import Motion, Network
@@ -139,7 +139,8 @@ class HdrDsp(Network):
             with self.fast(flat):
                 features = self.encoder(flat).permute(0, 2, 3, 1)
             features = features.unflatten(0, (len(inputs), -1))
-            pool.add(*land(features, valid[:, chunk].to(flow_px), flow_px[:, chunk], self.scale))
+            seen, there = valid[:, chunk].to(flow_px), flow_px[:, chunk]
+            pool.add(frame_sums(features, seen, there, self.scale))
         return pool.finish().permute(0, 3, 1, 2)
 
 

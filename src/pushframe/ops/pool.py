@@ -7,11 +7,53 @@ Features are channels-last, (B, N, H, W, C): one sample is one contiguous vector
 
 from __future__ import annotations
 
+from functools import cache
+from types import ModuleType
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from ..forward import split_position
 from ..geometry import flow_field, pixel_grid
+
+
+class Sums(NamedTuple):
+    """Sums over frames at each high-res pixel; k is the weight of a frame's feature f there."""
+
+    weight: Tensor  # (B, H, W, 1) sum of k
+    first: Tensor  # (B, H, W, C) sum of k f
+    second: Tensor  # (B, H, W, C) sum of k f^2
+    peak: Tensor  # (B, H, W, C) maximum of k f and zero
+
+
+def frame_sums(feat: Tensor, valid: Tensor, flow_px: Tensor, scale: int) -> Sums:
+    """The sums of frames as `land` takes them: on a GPU, of translations, without laying them out.
+
+    But where the flow itself is learnt.
+    """
+    fused = _kernels() if feat.is_cuda and flow_px.ndim == 3 else None
+    if fused is None or flow_px.requires_grad:
+        return landed_sums(*land(feat, valid, flow_px, scale))
+    rows, columns = (reading(flow_px[..., k], feat.shape[2 + k], scale) for k in (0, 1))
+    return Sums(*fused.sums(feat, valid, rows, columns))
+
+
+def landed_sums(feat: Tensor, weight: Tensor) -> Sums:
+    """The sums of landed frames, (B, N, H, W, C) and (B, N, H, W)."""
+    weight = weight[..., None]
+    both = weight * feat  # in float32, whatever the features are
+    peak = both.amax(1).clamp(min=0)
+    return Sums(weight.sum(1), both.sum(1), (both * feat).sum(1), peak)
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    try:
+        from . import pool_kernels
+    except ImportError:  # without Triton slower, the same
+        return None
+    return pool_kernels
 
 
 def land(feat: Tensor, valid: Tensor, flow_px: Tensor, scale: int) -> tuple[Tensor, Tensor]:
@@ -135,6 +177,25 @@ def _pixel_beside(
     return pixel, inside & (chosen.gather(-1, pixel) == sample)
 
 
+class Reading(NamedTuple):
+    """Which sample each high-res pixel of an axis reads, and which pixels read each sample.
+
+    sample, weight: (B, N, s*length); pixels: (B, N, 2, length), -1 for none.
+    """
+
+    sample: Tensor
+    weight: Tensor
+    pixels: Tensor
+
+
+def reading(flow_px: Tensor, length: int, scale: int) -> Reading:
+    """How translations (B, N) along an axis of frames are read."""
+    sample, weight = _nearest_sample(flow_px, length, scale)
+    beside = (_pixel_beside(flow_px, sample, length, scale, step) for step in (0, 1))
+    pixels = torch.stack([torch.where(reads, pixel, -1) for pixel, reads in beside], 2)
+    return Reading(sample.int(), weight, pixels.int())
+
+
 class Pool:
     """Weighted average, maximum and standard deviation over frames, added chunk by chunk.
 
@@ -145,22 +206,15 @@ class Pool:
     """
 
     def __init__(self) -> None:
-        self.sums: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+        self.sums: Sums | None = None
 
-    def add(self, feat: Tensor, weight: Tensor) -> None:
-        """Add a chunk of landed frames, as `land` returns them."""
-        weight = weight[..., None]
-        both = weight * feat  # in float32, whatever the features are
-        peak = both.amax(1).clamp(min=0)
-        sums = (weight.sum(1), both.sum(1), (both * feat).sum(1), peak)
-        if self.sums is None:
-            self.sums = sums
-            return
-        total, first, second, peak = self.sums
-        self.sums = (
-            *(total + sums[0], first + sums[1], second + sums[2]),
-            torch.maximum(peak, sums[3]),
-        )
+    def add(self, sums: Sums) -> None:
+        """Add a chunk of frames."""
+        if self.sums is not None:
+            weight, first, second, peak = self.sums
+            added = (weight + sums.weight, first + sums.first, second + sums.second)
+            sums = Sums(*added, torch.maximum(peak, sums.peak))
+        self.sums = sums
 
     def finish(self) -> Tensor:
         """(B, H, W, 3 C + 1): average, maximum, standard deviation and accumulated weight."""
