@@ -101,7 +101,8 @@ def planned_steps(network: str, options: argparse.Namespace) -> int:
         train(config, probe, options.device)
         losses = [json.loads(line) for line in (probe / LOG).read_text().splitlines()]
         rate = [line["samples_per_s"] for line in losses if "loss" in line][-1]
-        steps = max(1, round(60 * options.minutes * rate / config.data.batch))
+        a_step = config.data.batch / config.data.parts
+        steps = max(1, round(60 * options.minutes * rate / a_step))
         path.write_text(json.dumps({"steps": steps, "samples_per_s": rate}))
     return int(json.loads(path.read_text())["steps"])
 

@@ -85,11 +85,12 @@ def test_laines_fusion_is_the_product_of_two_gaussians() -> None:
 def test_minutes_become_steps_once(out: Path, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(paper_tables, "PROBE_STEPS", 6)
     words = [f"--set={text}" for text in settings(out.parent / "images")]
-    words = [word for word in words if "schedule" not in word]
+    words = [word for word in words if "schedule" not in word] + ["--set=data.parts=2"]
     options = paper_tables.parse(["--out", str(tmp_path), "--minutes", "0.5", *words])
     options.config = None
     steps = paper_tables.planned_steps("hdr_dsp", options)
-    assert steps >= 1
+    plan = json.loads((tmp_path / "plan-hdr_dsp.json").read_text())
+    assert steps == plan["steps"] == max(1, round(30 * plan["samples_per_s"]))  # of one burst each
     (tmp_path / "plan-hdr_dsp.json").write_text(json.dumps({"steps": 77}))
     assert paper_tables.planned_steps("hdr_dsp", options) == 77
 
