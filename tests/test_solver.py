@@ -71,7 +71,7 @@ def test_the_slope_is_the_derivative_of_the_likelihood(
         search.look()
     knots, window = search.knots, moving_window(one.burst.shape, search.flow_px, search.margin_px)
     # the likelihood is that of the windowed frames: here the window stands still
-    monkeypatch.setattr("pushframe.solver.search.moving_window", lambda *_: window)
+    monkeypatch.setattr("pushframe.solver.moving_window.moving_window", lambda *_: window)
 
     def energy(flow_px: torch.Tensor) -> float:
         search.flow_px, search.knots = flow_px, knots
@@ -88,10 +88,10 @@ def test_the_slope_is_the_derivative_of_the_likelihood(
             gap = energy(base + moved) - energy(base - moved)
             measured[frame, axis] = -gap / (4 * step)  # energy is minus twice the log likelihood
     energy(base)
-    slope = search._slope(search._changes(whole=False))[0, :, :2]
+    slope = search.slope(search.changes(whole=False))[0, :, :2]
     off = float((slope - measured)[1:].norm())
     assert off < 0.2 * float(measured[1:].norm())
-    lost = search.blocks.determinant_slope(search.count, search.turn)[0, :, :2]
+    lost = search.blocks.determinant_slope(search.lattice.count, search.lattice.turn)[0, :, :2]
     assert float((slope + lost - measured)[1:].norm()) > 2 * off  # twin: the energy alone
 
 
@@ -357,6 +357,6 @@ def test_a_search_that_was_lost_returns_to_its_start(batch: Simulated) -> None:
     assert torch.equal(search.flow_px[0], start[0])
     assert torch.equal(search.flow_px[1], batch.flow_px[1])
     assert torch.equal(search.gain[0], torch.ones_like(search.gain[0]))
-    for found in (search.energy(), search.knots, search.bias, search.scene):
+    for found in (search.energy(), search.knots, search.whole.bias, search.whole.scene):
         assert bool(torch.isfinite(found).all())
-    assert bool((search.bias[1] != 0).any())  # the others keep what was found of them
+    assert bool((search.whole.bias[1] != 0).any())  # the others keep what was found of them

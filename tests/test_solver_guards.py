@@ -21,6 +21,7 @@ from pushframe.solver.grow import grown_places
 from pushframe.solver.joint import Joint
 from pushframe.solver.lost import fit_translations
 from pushframe.solver.motion import Task, fit_once
+from pushframe.solver.motion_prior import unheld_shifts
 from pushframe.solver.peaks import fit_motion
 from pushframe.solver.relax import Relaxation
 from pushframe.solver.search import Search
@@ -415,14 +416,14 @@ def test_gains_are_as_sure_as_whole_frames_tell() -> None:
     knots = search.knots
     search.look()
     told = {
-        whole: search.blocks.information(search._changes(whole), search.count)[0, 5::3, 5::3]
+        whole: search.blocks.information(search.changes(whole), search.lattice.count)[0, 5::3, 5::3]
         for whole in (True, False)
     }
     hardest = torch.linalg.eigh(told[True].double()).eigenvectors.float()
     for k in (1, 2):
         change = 3e-4 * hardest[:, k]
         off = torch.cat([torch.zeros(1), change])
-        slopes = [compared(1 + sign * off, knots).gain_slope[0] for sign in (1, -1)]
+        slopes = [compared(1 + sign * off, knots).whole.gain_slope[0] for sign in (1, -1)]
         curved = float(((slopes[1] - slopes[0]) / 2 * off).sum())
         assert abs(float(change @ told[True] @ change) / curved - 1) < 0.25
         assert float(change @ told[False] @ change) > 1.5 * curved  # twin: as windows have it
@@ -460,7 +461,7 @@ def test_frames_off_together_are_put_right_at_once() -> None:
 
     def common_px(adrift: bool) -> float:
         search = Search(burst, true + off_px, torch.ones(1, 15, dtype=torch.bool), 2)
-        search.adrift = adrift
+        search.motion_prior.adrift = adrift
         for _ in range(2):
             search.look()
             search.step(moving=True)
@@ -477,7 +478,7 @@ def test_what_all_frames_do_together_is_told_by_the_reference_alone() -> None:
     search.look()
     search.step(moving=True)
     information = search.information.double()
-    left = search._unheld(information)
+    left = unheld_shifts(information, search.kept)
     down = torch.tensor([1.0, 0, 0], dtype=torch.double).repeat(6)
     size = information[0].diagonal().max()
     assert float((left[0] @ down).abs().max()) < 1e-6 * size

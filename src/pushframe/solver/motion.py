@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..burst import Burst
 from .belief import FIRST_JITTER_PX, Belief, first_jitter
+from .certainty import covariance, learn_gain_std, likelihood
 from .fit import Fit
 from .relax import Relaxation
 from .search import Search
@@ -116,7 +117,7 @@ class Task:
             search.look()
             search.step(moving)
             if count >= SETTLED:
-                search.learn_gain_std()
+                learn_gain_std(search)
                 search.budget()
         search.jitter_px = 0 * jitter
         if self.unbiased:
@@ -143,13 +144,13 @@ class Task:
         return Fit(
             search.flow_px,
             search.gain,
-            search.covariance(moving),
+            covariance(search, moving),
             search.knots,
             search.mismatch,
             search.outlier,
             search.kept,
-            *search.likelihood(),
-            search.scene,
+            *likelihood(search),
+            search.whole.scene,
         )
 
     def unwindow(self, search: Search, steps: int) -> None:
@@ -159,7 +160,7 @@ class Task:
                 search.unbias()
             search.look()
             search.step(self.moving)
-            search.learn_gain_std()
+            learn_gain_std(search)
             search.budget()
 
     def settle(self, search: Search, rounds: int, steps: int) -> None:
