@@ -23,7 +23,7 @@ from pushframe.registration import register
 from pushframe.simulate import PRESETS, simulate
 from pushframe.solver import Solution, solve
 from pushframe.solver.image import reconstruct
-from pushframe.solver.motion import fit_once
+from pushframe.solver.motion import Task
 from pushframe.solver.moving_window import moving_window
 from pushframe.solver.peaks import fit_motion
 from pushframe.solver.search import Search
@@ -142,7 +142,7 @@ def test_five_frames_gain_over_lucas_kanade() -> None:
 
 
 def test_never_below_the_likelihood_of_its_start(batch: Simulated) -> None:
-    fit = fit_once(batch.burst, batch.flow_px, all_kept(batch.burst), 2, steps=1)
+    fit = Task(batch.burst, batch.flow_px, all_kept(batch.burst), 2, steps=1).settled()
     assert rmse(fit.flow_px, batch.flow_px) < 0.02
 
 
@@ -157,7 +157,7 @@ def test_more_iterations_never_hurt_where_the_model_is_inexact(
     errors, reached = [rmse(start, one.flow_px)], []
     monkeypatch.setattr("pushframe.solver.motion.ENOUGH_STEPS", 16)
     for steps in (2, 4, 8, 16):
-        fit = fit_once(one.burst, start, kept, 2, steps)
+        fit = Task(one.burst, start, kept, 2, steps).settled()
         good = ~fit.outlier & fit.kept[..., None, None]
         image = reconstruct(one.burst, good, fit.flow_px, fit.gain, fit.knots, 2).mean
         errors.append(rmse(fit.flow_px, one.flow_px))

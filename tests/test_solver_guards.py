@@ -20,7 +20,7 @@ from pushframe.solver.bend import flow_of, lucas_kanade_bent, smooth_basis
 from pushframe.solver.grow import grown_places
 from pushframe.solver.joint import Joint
 from pushframe.solver.lost import fit_translations
-from pushframe.solver.motion import Task, fit_once
+from pushframe.solver.motion import Task
 from pushframe.solver.motion_prior import unheld_shifts
 from pushframe.solver.peaks import fit_motion
 from pushframe.solver.relax import Relaxation
@@ -172,7 +172,7 @@ def test_exposures_far_off_arrive_before_windows_are_judged(
     usual = fit_motion(batch.burst, start_px, kept, 2).gain
     with monkeypatch.context() as patch:
         patch.setattr(motion, "ENOUGH_STEPS", 14)
-        long = fit_once(batch.burst, start_px, kept, 2, steps=14).gain
+        long = Task(batch.burst, start_px, kept, 2, steps=14).settled().gain
     monkeypatch.setattr(motion, "RESTLESS", torch.inf)
     short = fit_motion(batch.burst, start_px, kept, 2).gain
     assert float((usual - long).abs().max()) < 0.003
@@ -228,7 +228,7 @@ def test_a_frame_that_few_others_make_room_for_is_named(frames: int, seed: int) 
     fit = fit_translations(burst, batch.flow_px, kept, 2)
     assert fit.kept[0].tolist() == [k in rest for k in range(frames)]
     assert rmse(fit.flow_px[:, rest], batch.flow_px[:, rest]) < 0.02
-    alone = fit_once(burst, batch.flow_px, kept, 2)  # twin: nobody is suspected
+    alone = Task(burst, batch.flow_px, kept, 2).settled()  # twin: nobody is suspected
     assert bool(alone.kept.all())
     assert rmse(alone.flow_px[:, rest], batch.flow_px[:, rest]) > 0.05
 
