@@ -53,7 +53,7 @@ def test_a_frame_foretold_is_one_given_the_other(scale: int) -> None:
     assert found.shape == (FRACTIONS * (2 * REACH_PX + 1),) * 2
 
     noise = torch.cat([1 / search.precision[:, :1], search.noise[:, 1:]], 1)[0]
-    noise[1] += float(search.steepness(search.prior)) * BLUR_PX**2
+    noise[1] += float(search.lattice.steepness(search.prior)) * BLUR_PX**2
     data = search.data[0].movedim(0, -1)[..., None]
 
     def expected(row: int, column: int) -> float:
@@ -66,7 +66,7 @@ def test_a_frame_foretold_is_one_given_the_other(scale: int) -> None:
         first = own[..., 0, 0].real
         alone = data[..., 0, 0].abs() ** 2 / first + first.log()
         rest = energy + torch.linalg.slogdet(own).logabsdet - alone
-        return float((rest * search.count).sum())
+        return float((rest * search.lattice.count).sum())
 
     for row, column in ((0, 0), (35, 40), (37, 30), (71, 3)):
         assert float(found[row, column]) == pytest.approx(expected(row, column), rel=1e-3)

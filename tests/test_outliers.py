@@ -89,7 +89,7 @@ def test_what_the_window_does_to_frames_is_taken_out(
 
     def in_vain(search: Search) -> None:
         learn(search)
-        search.bias = 0 * search.bias
+        search.whole.bias = 0 * search.whole.bias
 
     monkeypatch.setattr(Search, "unbias", in_vain)  # twin
     assert error_px(far) > 0.0003

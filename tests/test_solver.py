@@ -23,7 +23,7 @@ from pushframe.registration import register
 from pushframe.simulate import PRESETS, simulate
 from pushframe.solver import Solution, solve
 from pushframe.solver.image import reconstruct
-from pushframe.solver.motion import fit_once
+from pushframe.solver.motion import Task
 from pushframe.solver.moving_window import moving_window
 from pushframe.solver.peaks import fit_motion
 from pushframe.solver.search import Search
@@ -71,7 +71,7 @@ def test_the_slope_is_the_derivative_of_the_likelihood(
         search.look()
     knots, window = search.knots, moving_window(one.burst.shape, search.flow_px, search.margin_px)
     # the likelihood is that of the windowed frames: here the window stands still
-    monkeypatch.setattr("pushframe.solver.search.moving_window", lambda *_: window)
+    monkeypatch.setattr("pushframe.solver.moving_window.moving_window", lambda *_: window)
 
     def energy(flow_px: torch.Tensor) -> float:
         search.flow_px, search.knots = flow_px, knots
@@ -88,10 +88,10 @@ def test_the_slope_is_the_derivative_of_the_likelihood(
             gap = energy(base + moved) - energy(base - moved)
             measured[frame, axis] = -gap / (4 * step)  # energy is minus twice the log likelihood
     energy(base)
-    slope = search._slope(search._changes(whole=False))[0, :, :2]
+    slope = search.slope(search.changes(whole=False))[0, :, :2]
     off = float((slope - measured)[1:].norm())
     assert off < 0.2 * float(measured[1:].norm())
-    lost = search.blocks.determinant_slope(search.count, search.turn)[0, :, :2]
+    lost = search.blocks.determinant_slope(search.lattice.count, search.lattice.turn)[0, :, :2]
     assert float((slope + lost - measured)[1:].norm()) > 2 * off  # twin: the energy alone
 
 
@@ -142,7 +142,7 @@ def test_five_frames_gain_over_lucas_kanade() -> None:
 
 
 def test_never_below_the_likelihood_of_its_start(batch: Simulated) -> None:
-    fit = fit_once(batch.burst, batch.flow_px, all_kept(batch.burst), 2, steps=1)
+    fit = Task(batch.burst, batch.flow_px, all_kept(batch.burst), 2, steps=1).settled()
     assert rmse(fit.flow_px, batch.flow_px) < 0.02
 
 
@@ -157,7 +157,7 @@ def test_more_iterations_never_hurt_where_the_model_is_inexact(
     errors, reached = [rmse(start, one.flow_px)], []
     monkeypatch.setattr("pushframe.solver.motion.ENOUGH_STEPS", 16)
     for steps in (2, 4, 8, 16):
-        fit = fit_once(one.burst, start, kept, 2, steps)
+        fit = Task(one.burst, start, kept, 2, steps).settled()
         good = ~fit.outlier & fit.kept[..., None, None]
         image = reconstruct(one.burst, good, fit.flow_px, fit.gain, fit.knots, 2).mean
         errors.append(rmse(fit.flow_px, one.flow_px))
@@ -357,6 +357,6 @@ def test_a_search_that_was_lost_returns_to_its_start(batch: Simulated) -> None:
     assert torch.equal(search.flow_px[0], start[0])
     assert torch.equal(search.flow_px[1], batch.flow_px[1])
     assert torch.equal(search.gain[0], torch.ones_like(search.gain[0]))
-    for found in (search.energy(), search.knots, search.bias, search.scene):
+    for found in (search.energy(), search.knots, search.whole.bias, search.whole.scene):
         assert bool(torch.isfinite(found).all())
-    assert bool((search.bias[1] != 0).any())  # the others keep what was found of them
+    assert bool((search.whole.bias[1] != 0).any())  # the others keep what was found of them

@@ -20,7 +20,8 @@ from pushframe.solver.bend import flow_of, lucas_kanade_bent, smooth_basis
 from pushframe.solver.grow import grown_places
 from pushframe.solver.joint import Joint
 from pushframe.solver.lost import fit_translations
-from pushframe.solver.motion import Task, fit_once
+from pushframe.solver.motion import Task
+from pushframe.solver.motion_prior import unheld_shifts
 from pushframe.solver.peaks import fit_motion
 from pushframe.solver.relax import Relaxation
 from pushframe.solver.search import Search
@@ -171,7 +172,7 @@ def test_exposures_far_off_arrive_before_windows_are_judged(
     usual = fit_motion(batch.burst, start_px, kept, 2).gain
     with monkeypatch.context() as patch:
         patch.setattr(motion, "ENOUGH_STEPS", 14)
-        long = fit_once(batch.burst, start_px, kept, 2, steps=14).gain
+        long = Task(batch.burst, start_px, kept, 2, steps=14).settled().gain
     monkeypatch.setattr(motion, "RESTLESS", torch.inf)
     short = fit_motion(batch.burst, start_px, kept, 2).gain
     assert float((usual - long).abs().max()) < 0.003
@@ -227,7 +228,7 @@ def test_a_frame_that_few_others_make_room_for_is_named(frames: int, seed: int) 
     fit = fit_translations(burst, batch.flow_px, kept, 2)
     assert fit.kept[0].tolist() == [k in rest for k in range(frames)]
     assert rmse(fit.flow_px[:, rest], batch.flow_px[:, rest]) < 0.02
-    alone = fit_once(burst, batch.flow_px, kept, 2)  # twin: nobody is suspected
+    alone = Task(burst, batch.flow_px, kept, 2).settled()  # twin: nobody is suspected
     assert bool(alone.kept.all())
     assert rmse(alone.flow_px[:, rest], batch.flow_px[:, rest]) > 0.05
 
@@ -415,14 +416,14 @@ def test_gains_are_as_sure_as_whole_frames_tell() -> None:
     knots = search.knots
     search.look()
     told = {
-        whole: search.blocks.information(search._changes(whole), search.count)[0, 5::3, 5::3]
+        whole: search.blocks.information(search.changes(whole), search.lattice.count)[0, 5::3, 5::3]
         for whole in (True, False)
     }
     hardest = torch.linalg.eigh(told[True].double()).eigenvectors.float()
     for k in (1, 2):
         change = 3e-4 * hardest[:, k]
         off = torch.cat([torch.zeros(1), change])
-        slopes = [compared(1 + sign * off, knots).gain_slope[0] for sign in (1, -1)]
+        slopes = [compared(1 + sign * off, knots).whole.gain_slope[0] for sign in (1, -1)]
         curved = float(((slopes[1] - slopes[0]) / 2 * off).sum())
         assert abs(float(change @ told[True] @ change) / curved - 1) < 0.25
         assert float(change @ told[False] @ change) > 1.5 * curved  # twin: as windows have it
@@ -460,7 +461,7 @@ def test_frames_off_together_are_put_right_at_once() -> None:
 
     def common_px(adrift: bool) -> float:
         search = Search(burst, true + off_px, torch.ones(1, 15, dtype=torch.bool), 2)
-        search.adrift = adrift
+        search.motion_prior.adrift = adrift
         for _ in range(2):
             search.look()
             search.step(moving=True)
@@ -477,7 +478,7 @@ def test_what_all_frames_do_together_is_told_by_the_reference_alone() -> None:
     search.look()
     search.step(moving=True)
     information = search.information.double()
-    left = search._unheld(information)
+    left = unheld_shifts(information, search.kept)
     down = torch.tensor([1.0, 0, 0], dtype=torch.double).repeat(6)
     size = information[0].diagonal().max()
     assert float((left[0] @ down).abs().max()) < 1e-6 * size

@@ -15,7 +15,7 @@ from pushframe.registration import register
 from pushframe.simulate import PRESETS, simulate
 from pushframe.solver import locate, space
 from pushframe.solver.image import reconstruct
-from pushframe.solver.motion import fit_once, spectrum_of_translations
+from pushframe.solver.motion import Task, spectrum_of_translations
 from pushframe.solver.search import Search
 from pushframe.solver.space import fit_in_space
 from pushframe.solver.spectrum import spectrum_of_burst
@@ -71,7 +71,7 @@ def test_holes_leave_the_spectrum_as_it_is(made: Simulated, good: torch.Tensor) 
 def first_spectrum(burst: Burst) -> torch.Tensor:
     """Log power at the knots of the first burst, which tells of every look that was taken."""
     kept = torch.ones_like(burst.exposure, dtype=torch.bool)
-    return fit_once(burst, register(burst), kept, 2, steps=2).knots[:1]
+    return Task(burst, register(burst), kept, 2, steps=2).settled().knots[:1]
 
 
 def test_a_whole_burst_is_registered_as_if_it_were_alone(monkeypatch: pytest.MonkeyPatch) -> None:

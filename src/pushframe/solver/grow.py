@@ -45,7 +45,7 @@ def grown_places(
     middle = _middle(_in_order(start_px, order), kept)
     done_px = middle[:, None].expand_as(start_px)
     search = Search(reordered(burst, order), done_px, (place == 0).expand_as(kept), scale)
-    search.adrift = False  # from a frame that is as good as any
+    search.motion_prior.adrift = False  # from a frame that is as good as any
     for _ in range(LOOKS):
         search.look()
     while bool((waiting := kept & ~search.kept).any()):
@@ -111,7 +111,7 @@ def improbability_at_places(search: Search, middle: Tensor) -> Tensor:
     see = transfer(middle[:, None] + fraction[:, None], shape, s)
     image = search.image.unflatten(1, (s, s))
     spread = search.blocks.covariance.unflatten(2, (s, s)).unflatten(1, (s, s))
-    noise = search.noise + search.steepness(search.prior) * BLUR_PX**2
+    noise = search.noise + search.lattice.steepness(search.prior) * BLUR_PX**2
     whole = torch.arange(-REACH_PX, REACH_PX + 1, device=middle.device)
     data = search.data[:, :, None]
     tables = []
@@ -124,7 +124,7 @@ def improbability_at_places(search: Search, middle: Tensor) -> Tensor:
         apart = (power_of(data) + power_of(foretold)) / var + var.log()
         alike = torch.fft.irfft2(data.conj() * foretold / var, s=shape, norm="forward")
         alike = alike[..., whole, :][..., whole]
-        tables.append((apart * search.count).sum((-1, -2))[..., None, None] - 2 * alike)
+        tables.append((apart * search.lattice.count).sum((-1, -2))[..., None, None] - 2 * alike)
     table = torch.stack(tables, 2).permute(0, 1, 4, 2, 5, 3)
     return table.flatten(4, 5).flatten(2, 3)
 

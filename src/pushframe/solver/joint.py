@@ -31,9 +31,10 @@ from ..spectral import AliasBlocks, axis_frequencies, half_weight, image_frequen
 from .belief import Belief, Evidence, evidence_of, on_diagonal, unheld
 from .bend import COEFFICIENT_PX, flow_of, image_slopes, slopes_of
 from .mismatch import freedom_of
+from .motion_prior import GAIN_STD, LEAST_GAIN_STD
 from .normal import NormalEquations, common_motion
 from .outliers import cut_pixels, disagreeing_pixels, surprising_frames
-from .search import GAIN_STD, LARGEST_STEP_PX, LEAST_GAIN_STD
+from .search import LARGEST_STEP_PX
 from .spectrum import first_knots, spectrum_of
 from .variance import noise_variance
 

@@ -9,6 +9,8 @@ they belong. The image that the other frames make is not aliased, and shows wher
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
@@ -18,8 +20,8 @@ from ..noise import usual_noise_var
 from .belief import Belief
 from .fit import Fit
 from .image import Reconstruction, reconstruct
-from .motion import fit_once
-from .peaks import fit_motion, highest_peak
+from .motion import Task
+from .peaks import highest_peak
 from .search import Search
 
 REACH_PX = 2.0
@@ -45,23 +47,24 @@ def fit_translations(
     these begin anew. Their image then shows where the frames left out would fit, and a fit with
     those frames counts where more of them agree with it and it leaves no more unexplained.
     """
-    fit = fit_once(burst, start_px, kept, scale, moving=moving, belief=belief)
+    task = Task(burst, start_px, kept, scale, moving=moving, belief=belief)
+    fit = task.settled()
     if not moving:
         return fit
-    fit = _without_culprits(fit, burst, start_px, kept, scale, belief)
-    fit = highest_peak(fit, burst, start_px, kept, scale, belief)
+    fit = highest_peak(task, _without_culprits(task, fit))
     lost = (kept & ~fit.kept & burst.valid.any(-1).any(-1)).any(1).nonzero()[:, 0]
     if not len(lost):
         return fit
-    part, held = burst.part(lost), None if belief is None else belief.part(lost)
-    rest = fit_motion(part, start_px[lost], fit.kept[lost], scale, belief=held)
-    whole = (rest.kept == fit.kept[lost]).all(1).nonzero()[:, 0]
+    part = task.part(lost)
+    alone = dataclasses.replace(part, kept=fit.kept[lost])
+    rest = highest_peak(alone, alone.settled())
+    whole = (rest.kept == alone.kept).all(1).nonzero()[:, 0]
     fit = fit.with_part(lost[whole], rest.part(whole))
     rest = fit.part(lost)
-    good = part.valid & ~rest.outlier & rest.kept[..., None, None]
-    made = reconstruct(part, good, rest.flow_px, rest.gain, rest.knots, scale)
-    found_px = nearest_places(made, part, rest.gain)
-    again = fit_motion(part, found_px, kept[lost], scale, belief=held)
+    good = part.burst.valid & ~rest.outlier & rest.kept[..., None, None]
+    made = reconstruct(part.burst, good, rest.flow_px, rest.gain, rest.knots, scale)
+    part = dataclasses.replace(part, start_px=nearest_places(made, part.burst, rest.gain))
+    again = highest_peak(part, part.settled())
     noise = made.noise_var.flatten(1).median(1).values
     explained = again.mismatch < rest.mismatch + TOLERATED * torch.maximum(noise, rest.mismatch)
     more = again.kept.sum(1) > rest.kept.sum(1)
@@ -69,34 +72,31 @@ def fit_translations(
     return fit.with_part(lost[better], again.part(better))
 
 
-def _without_culprits(
-    fit: Fit, burst: Burst, start_px: Tensor, kept: Tensor, scale: int, belief: Belief | None
-) -> Fit:
+def _without_culprits(task: Task, fit: Fit) -> Fit:
     """Where much is left unexplained, a fit without the one frame that is to blame, if one is.
 
     Each of the frames that surprised most at the start is left out in turn.
     """
-    noise = usual_noise_var(burst)
-    much = (fit.mismatch > SUSPICIOUS * noise) & (fit.kept == kept).all(1)
+    much = fit.mismatch > SUSPICIOUS * usual_noise_var(task.burst)
+    whole = (fit.kept == task.kept).all(1)
     # as many frames as aliases explain anything, whichever is left out
-    index = (much & (kept.sum(1) > scale**2 + 1)).nonzero()[:, 0]
+    index = (much & whole & (task.kept.sum(1) > task.scale**2 + 1)).nonzero()[:, 0]
     if not len(index):
         return fit
-    part, start, used = burst.part(index), start_px[index], kept[index]
-    held = None if belief is None else belief.part(index)
-    search = Search(part, start, used, scale, held)
+    part = task.part(index)
+    search = Search(part.burst, part.start_px, part.kept, part.scale, part.belief)
     search.look()
     search.look()
     search.budget()
-    surprise = search.judgement.surprise().masked_fill(~used, 0).nan_to_num(torch.inf)
+    surprise = search.judgement.surprise().masked_fill(~part.kept, 0).nan_to_num(torch.inf)
     surprise[:, 0] = -1  # the reference stays
-    fits, whole = [], []
-    for suspect in surprise.topk(min(SUSPECTS, burst.count - 1)).indices.T:
-        others = used.scatter(1, suspect[:, None], False)
-        fits.append(fit_once(part, start, others, scale, belief=held))
-        whole.append((fits[-1].kept == others).all(1))
+    fits, agreed = [], []
+    for suspect in surprise.topk(min(SUSPECTS, task.burst.count - 1)).indices.T:
+        others = part.kept.scatter(1, suspect[:, None], False)
+        fits.append(dataclasses.replace(part, kept=others).settled())
+        agreed.append((fits[-1].kept == others).all(1))
     left = torch.stack([one.mismatch for one in fits])
-    explained = (left < EXPLAINED * fit.mismatch[index]) & torch.stack(whole)
+    explained = (left < EXPLAINED * fit.mismatch[index]) & torch.stack(agreed)
     guilty = explained.sum(0) == 1
     for number, one in enumerate(fits):
         chosen = (guilty & explained[number]).nonzero()[:, 0]

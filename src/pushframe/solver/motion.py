@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..burst import Burst
 from .belief import FIRST_JITTER_PX, Belief, first_jitter
+from .certainty import covariance, learn_gain_std, likelihood
 from .fit import Fit
 from .relax import Relaxation
 from .search import Search
@@ -33,31 +34,16 @@ FEW_MORE_ROUNDS, FEW_MORE_STEPS = 2, 6
 FEW = 2  # frames an alias, up to which a likelihood has several peaks
 
 
-def fit_once(
-    burst: Burst,
-    start_px: Tensor,
-    kept: Tensor,
-    scale: int,
-    steps: int = STEPS,
-    moving: bool = True,
-    belief: Belief | None = None,
-    unbiased: bool = True,
-) -> Fit:
-    """Shifts, gains, spectrum and model mismatch of a batch.
-
-    start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool, frames to use. steps: of
-    few frames; others have ENOUGH_STEPS at most. With `moving` False the shifts stay
-    as they are and only the rest is fitted. belief: of translations and gains. unbiased: take out
-    what windows do to frames, in a few steps more; it matters more to gains than to shifts. Never
-    worse than its start: where the likelihood (with the belief, the posterior) ended below that of
-    the start, the start is kept.
-    """
-    return Task(burst, start_px, kept, scale, steps, moving, belief, unbiased).settled()
-
-
 @dataclass(frozen=True)
 class Task:
-    """What `fit_once` is given, and the fit that it asks for; steps: of few frames."""
+    """Shifts, gains, spectrum and model mismatch of a batch, to be fitted.
+
+    start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool, frames to use. steps: of
+    few frames. With `moving` False the shifts stay as they are and only the rest is fitted. belief:
+    of translations and gains. unbiased: take out what windows do to frames, in a few steps more; it
+    matters more to gains than to shifts. Never worse than its start: where the likelihood (with the
+    belief, the posterior) ended below that of the start, the start is kept.
+    """
 
     burst: Burst
     start_px: Tensor
@@ -116,7 +102,7 @@ class Task:
             search.look()
             search.step(moving)
             if count >= SETTLED:
-                search.learn_gain_std()
+                learn_gain_std(search)
                 search.budget()
         search.jitter_px = 0 * jitter
         if self.unbiased:
@@ -143,13 +129,13 @@ class Task:
         return Fit(
             search.flow_px,
             search.gain,
-            search.covariance(moving),
+            covariance(search, moving),
             search.knots,
             search.mismatch,
             search.outlier,
             search.kept,
-            *search.likelihood(),
-            search.scene,
+            *likelihood(search),
+            search.whole.scene,
         )
 
     def unwindow(self, search: Search, steps: int) -> None:
@@ -159,7 +145,7 @@ class Task:
                 search.unbias()
             search.look()
             search.step(self.moving)
-            search.learn_gain_std()
+            learn_gain_std(search)
             search.budget()
 
     def settle(self, search: Search, rounds: int, steps: int) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..filters import tukey
 from ..forward import per_axis
 from ..gaussian import GaussianProblem
-from ..spectral import Transfer, to_folded
+from ..spectral import Transfer, to_folded, transfer
 
 TAPER = 1 / 8  # share of the frame's width over which the window falls to zero, at each side
 UNNOTICED_PX = 1.0  # by which a frame may miss the end of the window
@@ -44,6 +44,26 @@ def moving_window(
         return axis / axis.square().mean(-1, True).sqrt().clamp(min=1e-6)
 
     return per_axis(window, shape, flow_px.movedim(-1, 0), margin_px)
+
+
+class Placed:
+    """Frames at their shifts (B, N, 2): what they see of an image, and the windows they have there.
+
+    margin_px: as of `unseen_margin`. see: of the image's spectrum under periodic borders. window:
+    (B, N, H, W); waves: the spectra of its factors, (B, N, a, 1) and (B, N, 1, c).
+    """
+
+    def __init__(
+        self, shape: tuple[int, int], flow_px: Tensor, margin_px: Tensor, scale: int
+    ) -> None:
+        self.flow_px, self.margin_px = flow_px, margin_px
+        self.see = transfer(flow_px, shape, scale)
+        tall, wide = moving_window(shape, flow_px, margin_px)
+        self.window = tall[..., :, None] * wide[..., None, :]
+        self.waves = (
+            torch.fft.fft(tall, norm="ortho")[..., :, None],
+            torch.fft.rfft(wide, norm="ortho")[..., None, :],
+        )
 
 
 def windowed_scene(

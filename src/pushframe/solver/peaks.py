@@ -20,7 +20,7 @@ from ..prior import spectrum_at
 from .belief import FIRST_JITTER_PX, Belief, first_jitter
 from .fit import Fit
 from .grow import grown_places, paired_places
-from .motion import LOOKS, MASKED_LOOKS, Task, fit_once
+from .motion import LOOKS, MASKED_LOOKS, Task
 from .search import Search
 
 PEAK_JITTER_PX = 0.0125  # what the highest peak may be off
@@ -48,27 +48,19 @@ def fit_motion(
 ) -> Fit:
     """Shifts, gains, spectrum and model mismatch of a batch, at the highest peak that is found.
 
-    As `fit_once` and `highest_peak`.
+    As `Task.settled` and `highest_peak`.
     """
-    fit = fit_once(burst, start_px, kept, scale, moving=moving, belief=belief)
-    return highest_peak(fit, burst, start_px, kept, scale, belief) if moving else fit
+    task = Task(burst, start_px, kept, scale, moving=moving, belief=belief)
+    return highest_peak(task, task.settled()) if moving else task.settled()
 
 
-def highest_peak(
-    fit: Fit,
-    burst: Burst,
-    start_px: Tensor,
-    kept: Tensor,
-    scale: int,
-    belief: Belief | None = None,
-) -> Fit:
+def highest_peak(task: Task, fit: Fit) -> Fit:
     """A fit with those of its bursts that may be at a wrong peak fitted again, if at a higher one.
 
     Where all is lost, images are grown from more frames.
     """
-    task = Task(burst, start_px, kept, scale, belief=belief)
     # not where frames were left out: a search that doubts nothing would give in to them
-    whole = (fit.kept == kept).all(1)
+    whole = (fit.kept == task.kept).all(1)
     index = (doubtful(task, fit) & whole).nonzero()[:, 0]
     if not len(index):
         return fit

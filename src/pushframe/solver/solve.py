@@ -16,7 +16,7 @@ from .belief import Belief, Evidence
 from .bend import bending, smooth_basis
 from .image import Reconstruction, reconstruct
 from .lost import fit_translations
-from .motion import fit_once
+from .motion import Task
 from .outliers import agreeing_frames, foreign_pixels, hidden_share
 from .peaks import highest_peak
 from .piece import Piece, merged, merged_flows
@@ -128,12 +128,13 @@ def locate(burst: Burst, scale: int, belief: Belief | None = None) -> Located:
 def locate_translations(burst: Burst, scale: int, unbiased: bool = True) -> Located:
     """The same for frames known to be translated and little masked: many times faster.
 
-    unbiased: as in `fit_once`; otherwise no other peaks are looked for either.
+    unbiased: as in `Task`; otherwise no other peaks are looked for either.
     """
     burst, kept, start_px = without_foreign(burst)
-    fit = fit_once(burst, start_px, kept, scale, unbiased=unbiased)
+    task = Task(burst, start_px, kept, scale, unbiased=unbiased)
+    fit = task.settled()
     if unbiased:
-        fit = highest_peak(fit, burst, start_px, kept, scale)
+        fit = highest_peak(task, fit)
     used = burst.valid & ~fit.outlier & fit.kept[..., None, None]
     return Located(fit.flow_px, fit.gain, used, fit.covariance)
 
