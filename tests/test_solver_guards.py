@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import pytest
 import torch
@@ -11,10 +12,10 @@ from conftest import sources
 from pushframe.burst import Simulated
 from pushframe.io import read_image
 from pushframe.noise import frame_noise_var
-from pushframe.prior import KNOTS
+from pushframe.prior import KNOTS, fit_spectrum
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, Simulation, simulate
-from pushframe.solver import judge, locate, motion, peaks, solve
+from pushframe.solver import joint, judge, locate, motion, peaks, search, solve
 from pushframe.solver.belief import FIRST_JITTER_PX, Belief
 from pushframe.solver.bend import flow_of, lucas_kanade_bent, smooth_basis
 from pushframe.solver.grow import grown_places
@@ -130,8 +131,8 @@ def bent_joint(wild_px: float = 0.0) -> tuple[Joint, torch.Tensor]:
 def test_frames_left_out_tell_nothing_of_bends_and_gains() -> None:
     calm, wild = (bent_joint(wild_px)[0] for wild_px in (0.0, 2.0))
     wild.gain[:, 3] = 1.2
-    for joint in (calm, wild):
-        joint.learn_prior()
+    for one in (calm, wild):
+        one.learn_prior()
     assert torch.equal(calm.coefficient_px, wild.coefficient_px)
     assert torch.equal(calm.gain_std, wild.gain_std)
     assert torch.equal(calm.energy(), wild.energy())
@@ -523,3 +524,50 @@ def test_a_saturated_window_that_began_a_pixel_off(shared_images) -> None:
     assert rmse(fit.flow_px, true) < 0.01
     alone = fit_motion(burst, start_px, kept, 2)  # twin: no second look
     assert rmse(alone.flow_px, true) > 0.1
+
+
+def dark_water() -> Simulated:
+    """Next to no large shapes, and ripples of three high-res px."""
+    side = PAPER.source_size
+    axis = torch.fft.fftfreq(side)
+    frequency = (axis[:, None] ** 2 + axis**2).sqrt()
+    ripples = 0.05 + torch.exp(-(((frequency - 0.36) / 0.2) ** 2))
+    draw = torch.Generator().manual_seed(0)
+    texture = torch.fft.ifft2(torch.fft.fft2(torch.randn(side, side, generator=draw)) * ripples)
+    water = 0.045 + 0.006 * texture.real / texture.real.std()
+    return simulate(water[None], PAPER, torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("rising", [True, False])
+def test_gains_do_not_pay_for_a_wrong_spectrum(
+    rising: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brightness is that of the frames, also where a falling curve is all that is fitted."""
+    batch = dark_water()
+    if not rising:
+        curve = partial(fit_spectrum, falling=True)
+        monkeypatch.setattr(search, "fit_spectrum", lambda *a, **_: curve(*a))
+
+    def off() -> torch.Tensor:
+        return (solve(batch.burst, 2).posterior.mean - batch.truth)[:, 8:-8, 8:-8]
+
+    assert abs(float(off().mean())) < 1e-3 * 0.045
+    for module in (search, joint):
+        monkeypatch.setattr(module, "owed_to_spectrum", lambda _, grown: 0 * grown)
+    assert abs(float(off().mean())) > 1e-2 * 0.045  # twin
+
+
+def test_a_spectrum_may_rise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Error bars of water are honest; those of a curve that only falls are not."""
+    batch = dark_water()
+
+    def surprise() -> float:
+        posterior = solve(batch.burst, 2).posterior
+        assert posterior.var is not None
+        square = (posterior.mean - batch.truth).square() / posterior.var
+        return float(square[:, 8:-8, 8:-8].mean())
+
+    assert 0.9 < surprise() < 1.1
+    curve = partial(fit_spectrum, falling=True)
+    monkeypatch.setattr(search, "fit_spectrum", lambda *a, **_: curve(*a))
+    assert surprise() < 0.8  # twin: ripples are taken for noise of the model

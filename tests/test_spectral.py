@@ -227,21 +227,28 @@ def test_power_law_has_the_stated_variance() -> None:
     assert math.isclose(float(radial_basis(side[:, None], side).sum(-1).max()), 1, rel_tol=1e-5)
 
 
-def test_the_spectrum_never_rises() -> None:
+def test_the_spectrum_of_different_days_never_rises() -> None:
     axis = torch.fft.fftfreq(64)
     basis, counted = whole_basis(64)
     frequency = (axis[:, None] ** 2 + axis**2).sqrt().flatten()
     power = 1 / (frequency**2 + 1e-3) + 900 * torch.exp(-(((frequency - 0.4) / 0.04) ** 2))
     ones = torch.ones_like(power)
-    knots = falling = torch.zeros(1, TERMS)
-    alone = (1 / (frequency**2 + 1e-3))[None]
-    for _ in range(8):
-        prior, own = spectrum_at(knots, basis), spectrum_at(falling, basis)
-        knots = fit_spectrum(knots, prior, power[None], ones[None], counted)
-        falling = fit_spectrum(falling, own, alone, ones[None], counted)
+    alone = 1 / (frequency**2 + 1e-3)
+
+    def fitted(power: torch.Tensor, falling: bool) -> torch.Tensor:
+        knots = torch.zeros(1, TERMS)
+        for _ in range(8):
+            prior = spectrum_at(knots, basis)
+            knots = fit_spectrum(knots, prior, power[None], ones[None], counted, falling)
+        return knots
+
+    knots = fitted(power, falling=True)
     assert knots.shape == (1, TERMS)
     assert bool((knots[:, :KNOTS].diff() <= 0).all())
-    assert bool((falling[:, :KNOTS].diff() < 0).all())  # one that falls by itself is left alone
+    assert bool((knots[:, KNOTS:] == 0).all())
+    assert bool((fitted(power, falling=False)[:, :KNOTS].diff() > 0.5).any())  # twin: of one day
+    for falling in (True, False):  # one that falls by itself is left alone
+        assert bool((fitted(alone, falling)[:, :KNOTS].diff() < 0).all())
 
 
 def test_directions_of_a_scene_are_found() -> None:

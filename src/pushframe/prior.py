@@ -89,13 +89,20 @@ def _roughness(device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def fit_spectrum(
-    knots: Tensor, prior: Tensor, power: Tensor, known: Tensor, counted: Tensor
+    knots: Tensor,
+    prior: Tensor,
+    power: Tensor,
+    known: Tensor,
+    counted: Tensor,
+    falling: bool = False,
 ) -> Tensor:
     """A better spectrum, (B, TERMS), from the power (B, F) of a posterior mean.
 
     knots, prior: those that the mean was found with, prior (B, F) at its frequencies. known: (B, F)
     how far the data determine each, `1 - posterior / prior variance`; the mean of a right prior
-    shows just that share of it. counted: (F, TERMS + WAVES), see `counted_basis`.
+    shows just that share of it. counted: (F, TERMS + WAVES), see `counted_basis`. falling: a curve
+    that never rises, without directions, for frames of different days: what those disagree about
+    repeats with the low-res pixel, along its axes, and is no power of the scene.
     """
     shown = known * prior
     sums = torch.stack([shown, known * shown, known.square(), power, power / prior - known])
@@ -105,18 +112,17 @@ def fit_spectrum(
     # the corners and between rings nearly so
     slope = of_waves[4] - height / WAVE_STD**2
     change = (slope / (of_squares[2] + WAVE_STD**-2)).clamp(-WAVE_STD, WAVE_STD)
-    return torch.cat([_better_curve(curve, of_curve[:4]), height + change], 1)
+    better = torch.cat([_better_curve(curve, of_curve[:4], falling), height + change], 1)
+    return without_directions(better) if falling else better
 
 
-def _better_curve(knots: Tensor, sums: Tensor) -> Tensor:
+def _better_curve(knots: Tensor, sums: Tensor, falling: bool) -> Tensor:
     """The radial curve of `fit_spectrum`, (B, KNOTS), from its sums about each knot, (4, B, KNOTS).
 
     Where power is missing the share is what is wrong too: a scene without detail would be followed
     as 1, 1/2, 1/3, ... of the noise, so the step is divided by the share (Fisher scoring). A knot
     counts as far as the data determine it; where they do not, the curve goes on smoothly, and stays
-    where it was if they determine none, in a scene without detail. It never rises: power that
-    appears beyond a dip is not the scene's but what frames of different days disagree about, which
-    repeats with the pixels.
+    where it was if they determine none, in a scene without detail.
     """
     expected, twice, trust, found = sums.unbind()
     expected = expected.clamp(min=1e-20)
@@ -130,8 +136,21 @@ def _better_curve(knots: Tensor, sums: Tensor) -> Tensor:
     level = torch.addcmul(knots * held, change.clamp(min=-LARGEST_STEP), trust)
     curve = torch.linalg.solve_ex(system, level[..., None]).result[..., 0]
     curve = torch.clamp(curve, knots - LARGEST_STEP, knots + LARGEST_STEP)
-    told = curve.masked_fill(trust < MANY, torch.inf)  # few frequencies scatter
-    return torch.minimum(curve, told.cummin(-1).values).clamp(min=LEAST_LOG_POWER)
+    if falling:
+        told = curve.masked_fill(trust < MANY, torch.inf)  # few frequencies scatter
+        curve = torch.minimum(curve, told.cummin(-1).values)
+    return curve.clamp(min=LEAST_LOG_POWER)
+
+
+def owed_to_spectrum(energy: Tensor, grown: Tensor) -> Tensor:
+    """What a spectrum that is off adds to the slope of the log likelihood in each gain, (B, N).
+
+    Frames that all grow are an image that grows, and tell nothing of gains: with a right spectrum
+    the energy of the image, `u' S^-1 u` (B,), and the slopes of the determinant, grown (B, N),
+    balance. What is left over is shared out as the frames show the image.
+    """
+    total = grown.sum(1, keepdim=True)
+    return (energy[:, None] - total) * grown / total.clamp(min=1e-30)
 
 
 def spectrum_at(knots: Tensor, basis: Tensor) -> Tensor:

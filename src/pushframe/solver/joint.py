@@ -26,7 +26,7 @@ from ..gaussian import (
 )
 from ..linear import conjugate_gradients
 from ..noise import frame_noise_var
-from ..prior import spectral_basis, spectrum_at
+from ..prior import owed_to_spectrum, spectral_basis, spectrum_at
 from ..spectral import AliasBlocks, axis_frequencies, half_weight, image_frequencies, transfer
 from .belief import Belief, Evidence, evidence_of, on_diagonal, unheld
 from .bend import COEFFICIENT_PX, flow_of, image_slopes, slopes_of
@@ -167,7 +167,14 @@ class Joint:
         """Derivative of the log likelihood in coefficients and gain, (B, N, P)."""
         weighted = self.problem.precision * self.residual
         energy = torch.einsum("bnphw,bnhw->bnp", self.tangent, weighted)
-        return energy - self._determinant_slope()
+        grown = self._determinant_slope()
+        owed = owed_to_spectrum(self._smoothness(), grown[..., -1])
+        return energy - grown - F.pad(owed[..., None], [grown.shape[-1] - 1, 0])
+
+    def _smoothness(self) -> Tensor:
+        """The energy of the image under the prior, `u' S^-1 u`, (B,)."""
+        stiff = self.problem.filter(self.image, self.problem.stiffness)
+        return (self.image * stiff).sum((1, 2))
 
     def evidence(self) -> Evidence:
         """What the frames tell of their unknowns, whatever was believed of them beforehand."""
@@ -247,13 +254,12 @@ class Joint:
         """
         problem = self.problem
         misfit = (problem.precision * self.residual**2).sum((1, 2, 3))
-        smooth = (self.image * problem.filter(self.image, problem.stiffness)).sum((1, 2))
         blocks = node_blocks(problem) if problem.nodes > 1 else problem.blocks
         count = half_weight(blocks.width, self.theta)
         freedom = (blocks.log_det * count).sum((-1, -2)) / (count.sum() * blocks.log_det.shape[-2])
         freedom = freedom.unflatten(0, (len(self.theta), -1)).mean(1)
         held = ((self.state() - self._centre()) * self._pull()).sum((1, 2))
-        return misfit + smooth + math.prod(self.burst.shape) * freedom + held
+        return misfit + self._smoothness() + math.prod(self.burst.shape) * freedom + held
 
     def keep_the_best(self, *others: Tensor) -> None:
         """Return to other coefficients, (B, N, 2, K) each, where they are more likely.

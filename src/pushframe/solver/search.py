@@ -6,12 +6,13 @@ import copy
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..burst import Burst
 from ..gaussian import GaussianProblem, weighted_mean
 from ..noise import frame_noise_var
-from ..prior import fit_spectrum, power_law, spectrum_at, without_directions
+from ..prior import fit_spectrum, owed_to_spectrum, power_law, spectrum_at
 from ..spectral import AliasBlocks, power_of
 from .belief import Belief
 from .judge import frame_mean, judge_residuals
@@ -121,12 +122,12 @@ class Search:
         self._spectra_seen = None
         spread = self.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
         power, known = power_of(self.image), (1 - spread / prior).clamp(min=0)
-        counted = self.lattice.counted_basis
         self.knots = fit_spectrum(
-            self.knots, prior.flatten(1), power.flatten(1), known.flatten(1), counted
+            self.knots,
+            *(prior.flatten(1), power.flatten(1), known.flatten(1)),
+            self.lattice.counted_basis,
+            falling=self.burst.days,
         )
-        if self.burst.days:  # what days disagree about repeats with the pixels, along their axes
-            self.knots = without_directions(self.knots)
 
     def grow_into_masks(self, looks: int) -> None:
         """Look again where pixels are masked: the image grows into them. Whole bursts wait."""
@@ -240,12 +241,15 @@ class Search:
         """Derivative of the log likelihood in shifts and gains, (B, N, 3)."""
         residual = self.data - self.predicted
         counted = torch.view_as_real(residual * self.lattice.count).flatten(2)[..., None]
-        energy = torch.view_as_real(changes).flatten(3) @ counted
-        slope = energy[..., 0] * self.precision[..., None]
+        explained = torch.view_as_real(changes).flatten(3) @ counted
+        slope = explained[..., 0] * self.precision[..., None]
         if self.whole.gain_slope is not None:
             slope = torch.cat([slope[..., :2], self.whole.gain_slope[..., None]], -1)
         # the determinant grows with shifts and gains too
-        return slope - self.blocks.determinant_slope(self.lattice.count, self.lattice.turn)
+        grown = self.blocks.determinant_slope(self.lattice.count, self.lattice.turn)
+        energy = (power_of(self.image) / self.prior * self.lattice.count).sum((1, 2, 3))
+        owed = owed_to_spectrum(energy, grown[..., 2])
+        return slope - grown - F.pad(owed[..., None], [2, 0])
 
     def budget(self) -> None:
         """What the model leaves unexplained becomes variance, what stands out an outlier."""
