@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 
 import pytest
 import torch
 from conftest import sources
 
+from pushframe import prior
 from pushframe.burst import Simulated
 from pushframe.io import read_image
 from pushframe.noise import frame_noise_var
-from pushframe.prior import KNOTS, fit_spectrum
+from pushframe.prior import KNOTS
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, Simulation, simulate
 from pushframe.solver import joint, judge, locate, motion, peaks, search, solve
@@ -310,12 +310,12 @@ def test_no_step_tells_of_the_next_without_some_frames() -> None:
 
 def test_few_frames_begin_in_many_places(shared_images, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where neither Lucas-Kanade nor any grown image is right."""
-    setting = dataclasses.replace(PAPER, frames=5)
-    burst, true = window(shared_images, setting, number=7, image="dji_0018_d3.tif")
+    setting = dataclasses.replace(PAPER, frames=3)
+    burst, true = window(shared_images, setting, number=31, image="dji_0020_d3.tif", seed=1)
     burst, kept, start_px = without_foreign(burst)
-    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) < 0.01
+    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) < 0.03
     monkeypatch.setattr(peaks, "SCATTERED", 0)
-    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) > 0.05  # twin
+    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) > 0.2  # twin
 
 
 def test_few_frames_that_leave_anything_unexplained_are_lost(
@@ -439,7 +439,7 @@ def test_few_frames_settle_too(shared_images, monkeypatch: pytest.MonkeyPatch) -
     assert rmse(fit_motion(burst, start_px, kept, 2).gain, torch.ones(1, 5)) > 2e-3  # twin
 
 
-@pytest.mark.parametrize(("image", "number"), [("dji_0018_d3.tif", 11), ("dji_0020_d3.tif", 10)])
+@pytest.mark.parametrize(("image", "number"), [("dji_0020_d3.tif", 13), ("dji_0034_d3.tif", 2)])
 def test_pixels_wrongly_left_out_come_back(
     image: str, number: int, shared_images, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -545,8 +545,7 @@ def test_gains_do_not_pay_for_a_wrong_spectrum(
     """Brightness is that of the frames, also where a falling curve is all that is fitted."""
     batch = dark_water()
     if not rising:
-        curve = partial(fit_spectrum, falling=True)
-        monkeypatch.setattr(search, "fit_spectrum", lambda *a, **_: curve(*a))
+        monkeypatch.setattr(prior, "LARGEST_RISE", 0.0)
 
     def off() -> torch.Tensor:
         return (solve(batch.burst, 2).posterior.mean - batch.truth)[:, 8:-8, 8:-8]
@@ -568,6 +567,5 @@ def test_a_spectrum_may_rise(monkeypatch: pytest.MonkeyPatch) -> None:
         return float(square[:, 8:-8, 8:-8].mean())
 
     assert 0.9 < surprise() < 1.1
-    curve = partial(fit_spectrum, falling=True)
-    monkeypatch.setattr(search, "fit_spectrum", lambda *a, **_: curve(*a))
-    assert surprise() < 0.8  # twin: ripples are taken for noise of the model
+    monkeypatch.setattr(prior, "LARGEST_RISE", 0.0)
+    assert abs(surprise() - 1) > 0.3  # twin

@@ -15,10 +15,12 @@ from pushframe.forward import forward_model
 from pushframe.linear import leading_factor, library_inverse, small_inverse
 from pushframe.prior import (
     KNOTS,
+    LARGEST_RISE,
     TERMS,
     WAVES,
     counted_basis,
     fit_spectrum,
+    largest_rise,
     power_law,
     radial_basis,
     scaled,
@@ -206,7 +208,7 @@ def test_the_spectrum_of_noisy_images_is_found() -> None:
     data = draws * (power + noise_var)
     knots = law.expand(6, -1)
     for _ in range(8):
-        knots = fit_spectrum(knots, *wiener(data, knots, basis, noise_var), counted)
+        knots = fit_spectrum(knots, *wiener(data, knots, basis, noise_var), counted, 0)
     shown = truth[0, :KNOTS] > math.log(noise_var)
     assert (knots.mean(0) - truth[0])[6:KNOTS][shown[6:]].abs().max() < 0.3
     assert knots[:, KNOTS - 1].max() < math.log(noise_var) - 4  # truth: -14.8, noise: -9.2
@@ -227,7 +229,7 @@ def test_power_law_has_the_stated_variance() -> None:
     assert math.isclose(float(radial_basis(side[:, None], side).sum(-1).max()), 1, rel_tol=1e-5)
 
 
-def test_the_spectrum_of_different_days_never_rises() -> None:
+def test_the_spectrum_rises_no_further_than_it_may() -> None:
     axis = torch.fft.fftfreq(64)
     basis, counted = whole_basis(64)
     frequency = (axis[:, None] ** 2 + axis**2).sqrt().flatten()
@@ -235,20 +237,27 @@ def test_the_spectrum_of_different_days_never_rises() -> None:
     ones = torch.ones_like(power)
     alone = 1 / (frequency**2 + 1e-3)
 
-    def fitted(power: torch.Tensor, falling: bool) -> torch.Tensor:
+    def fitted(power: torch.Tensor, rise: float) -> torch.Tensor:
         knots = torch.zeros(1, TERMS)
         for _ in range(8):
             prior = spectrum_at(knots, basis)
-            knots = fit_spectrum(knots, prior, power[None], ones[None], counted, falling)
+            knots = fit_spectrum(knots, prior, power[None], ones[None], counted, rise)
         return knots
 
-    knots = fitted(power, falling=True)
-    assert knots.shape == (1, TERMS)
-    assert bool((knots[:, :KNOTS].diff() <= 0).all())
-    assert bool((knots[:, KNOTS:] == 0).all())
-    assert bool((fitted(power, falling=False)[:, :KNOTS].diff() > 0.5).any())  # twin: of one day
-    for falling in (True, False):  # one that falls by itself is left alone
-        assert bool((fitted(alone, falling)[:, :KNOTS].diff() < 0).all())
+    assert fitted(power, 0).shape == (1, TERMS)
+    assert bool((fitted(power, 0)[:, :KNOTS].diff() <= 0).all())
+    for rise in (0, 1, 2.3):  # power rises by a factor of thirty
+        curve = fitted(power, rise)[0, :KNOTS]
+        assert abs(float((curve - curve.cummin(0).values).max()) - rise) < 0.1
+        # one that falls by itself is left alone
+        assert bool((fitted(alone, rise)[:, :KNOTS].diff() < 0).all())
+
+
+def test_the_spectrum_of_few_frames_does_not_rise() -> None:
+    may = torch.tensor([False, False, True, True])
+    frames = torch.tensor([3, 8, 9, 15])
+    torch.testing.assert_close(largest_rise(frames, 2)[:, 0], LARGEST_RISE * may)
+    assert float(largest_rise(frames[-1:], 3)) == 0
 
 
 def test_directions_of_a_scene_are_found() -> None:
@@ -262,7 +271,7 @@ def test_directions_of_a_scene_are_found() -> None:
     data = draws * (spectrum_at(truth, basis) + noise_var)
     knots = law.expand(4, -1)
     for _ in range(10):
-        knots = fit_spectrum(knots, *wiener(data, knots, basis, noise_var), counted)
+        knots = fit_spectrum(knots, *wiener(data, knots, basis, noise_var), counted, 0)
     off = (basis @ (knots - truth).T)[basis[:, :6].sum(1) == 0]
     blind = (basis @ (F.pad(knots[:, :KNOTS], [0, WAVES]) - truth).T)[basis[:, :6].sum(1) == 0]
     assert off.square().mean().sqrt() < 0.2

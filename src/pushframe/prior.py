@@ -23,6 +23,8 @@ SMOOTHNESS = 30.0  # of log power, against the number of frequencies around a kn
 LARGEST_STEP = 3.0  # of log power, at once
 ANCHOR = 0.01  # weight of the curve that there was, for scenes that determine no other
 LEAST_LOG_POWER = -40.0
+LARGEST_RISE = 2.3  # of log power
+FEW = 2  # frames an alias, up to which no curve rises
 MANY = 100.0  # frequencies by which a knot is known well enough to bound those beyond it
 
 
@@ -94,15 +96,14 @@ def fit_spectrum(
     power: Tensor,
     known: Tensor,
     counted: Tensor,
-    falling: bool = False,
+    rise: Tensor | float,
 ) -> Tensor:
     """A better spectrum, (B, TERMS), from the power (B, F) of a posterior mean.
 
     knots, prior: those that the mean was found with, prior (B, F) at its frequencies. known: (B, F)
     how far the data determine each, `1 - posterior / prior variance`; the mean of a right prior
-    shows just that share of it. counted: (F, TERMS + WAVES), see `counted_basis`. falling: a curve
-    that never rises, without directions, for frames of different days: what those disagree about
-    repeats with the low-res pixel, along its axes, and is no power of the scene.
+    shows just that share of it. counted: (F, TERMS + WAVES), see `counted_basis`. rise: how far the
+    curve may rise, (B, 1) or one number, see `largest_rise`.
     """
     shown = known * prior
     sums = torch.stack([shown, known * shown, known.square(), power, power / prior - known])
@@ -112,11 +113,19 @@ def fit_spectrum(
     # the corners and between rings nearly so
     slope = of_waves[4] - height / WAVE_STD**2
     change = (slope / (of_squares[2] + WAVE_STD**-2)).clamp(-WAVE_STD, WAVE_STD)
-    better = torch.cat([_better_curve(curve, of_curve[:4], falling), height + change], 1)
-    return without_directions(better) if falling else better
+    return torch.cat([_better_curve(curve, of_curve[:4], rise), height + change], 1)
 
 
-def _better_curve(knots: Tensor, sums: Tensor, falling: bool) -> Tensor:
+def largest_rise(frames: Tensor, scale: int) -> Tensor:
+    """How far the curve of bursts of so many frames (B,) may rise, of log power, (B, 1).
+
+    Water has ripples and next to no large shapes. But of few frames, what rises may as well be what
+    one of them, of another scene or misplaced, has not in common with the others.
+    """
+    return (LARGEST_RISE * (frames > FEW * scale**2))[:, None]
+
+
+def _better_curve(knots: Tensor, sums: Tensor, rise: Tensor | float) -> Tensor:
     """The radial curve of `fit_spectrum`, (B, KNOTS), from its sums about each knot, (4, B, KNOTS).
 
     Where power is missing the share is what is wrong too: a scene without detail would be followed
@@ -136,10 +145,8 @@ def _better_curve(knots: Tensor, sums: Tensor, falling: bool) -> Tensor:
     level = torch.addcmul(knots * held, change.clamp(min=-LARGEST_STEP), trust)
     curve = torch.linalg.solve_ex(system, level[..., None]).result[..., 0]
     curve = torch.clamp(curve, knots - LARGEST_STEP, knots + LARGEST_STEP)
-    if falling:
-        told = curve.masked_fill(trust < MANY, torch.inf)  # few frequencies scatter
-        curve = torch.minimum(curve, told.cummin(-1).values)
-    return curve.clamp(min=LEAST_LOG_POWER)
+    told = curve.masked_fill(trust < MANY, torch.inf)  # few frequencies scatter
+    return torch.minimum(curve, told.cummin(-1).values + rise).clamp(min=LEAST_LOG_POWER)
 
 
 def owed_to_spectrum(energy: Tensor, grown: Tensor) -> Tensor:

@@ -12,7 +12,14 @@ from torch import Tensor
 from ..burst import Burst
 from ..gaussian import GaussianProblem, weighted_mean
 from ..noise import frame_noise_var
-from ..prior import fit_spectrum, owed_to_spectrum, power_law, spectrum_at
+from ..prior import (
+    fit_spectrum,
+    largest_rise,
+    owed_to_spectrum,
+    power_law,
+    spectrum_at,
+    without_directions,
+)
 from ..spectral import AliasBlocks, power_of
 from .belief import Belief
 from .judge import frame_mean, judge_residuals
@@ -122,12 +129,13 @@ class Search:
         self._spectra_seen = None
         spread = self.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
         power, known = power_of(self.image), (1 - spread / prior).clamp(min=0)
+        rise = 0 if self.burst.days else largest_rise(self.kept.sum(1), self.scale)
+        counted = self.lattice.counted_basis
         self.knots = fit_spectrum(
-            self.knots,
-            *(prior.flatten(1), power.flatten(1), known.flatten(1)),
-            self.lattice.counted_basis,
-            falling=self.burst.days,
+            self.knots, prior.flatten(1), power.flatten(1), known.flatten(1), counted, rise
         )
+        if self.burst.days:  # what days disagree about repeats with the pixels, along their axes
+            self.knots = without_directions(self.knots)
 
     def grow_into_masks(self, looks: int) -> None:
         """Look again where pixels are masked: the image grows into them. Whole bursts wait."""

@@ -11,7 +11,7 @@ from ..burst import Burst
 from ..filters import tukey
 from ..gaussian import GaussianProblem, folded_basis, weighted_mean
 from ..noise import frame_noise_var
-from ..prior import counted_basis, fit_spectrum, power_law, spectrum_at
+from ..prior import counted_basis, fit_spectrum, largest_rise, power_law, spectrum_at
 from ..spectral import half_weight, power_of, to_folded
 from .motion import spectrum_of_translations
 from .outliers import hidden_share
@@ -77,7 +77,8 @@ def spectrum_of(problem: GaussianProblem, image: Tensor) -> Tensor:
     known = (1 - spread / prior).clamp(min=0)
     counted = counted_basis(basis, half_weight(lattice[1], image)[:, None])
     power = power_of(folded).flatten(1)
-    return fit_spectrum(problem.knots, prior.flatten(1), power, known.flatten(1), counted)
+    rise = largest_rise((problem.precision > 0).flatten(2).any(2).sum(1), scale)
+    return fit_spectrum(problem.knots, prior.flatten(1), power, known.flatten(1), counted, rise)
 
 
 def _window(canvas: tuple[int, int], pad: int, like: Tensor) -> Tensor:
