@@ -13,6 +13,9 @@ from pushframe.errors import BurstError
 from pushframe.filters import gaussian_blur
 from pushframe.forward import forward_model
 from pushframe.io import open_burst, write_burst
+from pushframe.solver import peaks
+from pushframe.solver.judge import judge_residuals
+from pushframe.solver.motion import Task
 
 WHITE_DN, SIDE, COUNT = 3000.0, 64, 7
 EDGE = 8
@@ -163,3 +166,28 @@ def test_the_key_days_goes_with_the_files(tmp_path, name):
     np.savez(tmp_path / "x.npz", frames=frames, days=3)
     with pytest.raises(BurstError, match="days as true or false"):
         read_burst(tmp_path / "x.npz")
+
+
+def test_what_changed_between_days_stays_out_and_is_no_other_peak(monkeypatch):
+    free = torch.full((1, 6), 0.4)
+    residual = 0.6 * torch.randn(1, 6, 32, 32, generator=torch.Generator().manual_seed(0))
+    outlier = torch.zeros_like(residual, dtype=torch.bool)
+    outlier[:, 2, 10:16, 10:16] = True
+    residual[outlier] = 10.0
+    ones = torch.ones_like(residual)
+    given = {"used": ones > 0, "outlier": outlier, "noise_var": ones, "mismatch": torch.zeros(1)}
+    of_days, of_one = (
+        judge_residuals(residual, ones, **given, free=free, days=days) for days in (True, False)
+    )
+    assert torch.equal(of_days.outlier, outlier)
+    assert not of_one.outlier.any()  # twin: the image was not shown them, and may be wrong there
+    monkeypatch.setattr(peaks, "doubtful", lambda task, _: task.kept.any(1))
+    monkeypatch.setattr(peaks, "_grown", lambda *_: pytest.fail("images are grown"))
+    burst, _, flow_px = bursts()
+    kept = torch.ones(1, COUNT, dtype=torch.bool)
+    task = Task(burst, flow_px, kept, 2)
+    fit = task.settled()
+    assert peaks.highest_peak(task, fit) is fit
+    task = dataclasses.replace(task, burst=dataclasses.replace(burst, days=False))  # twin
+    with pytest.raises(pytest.fail.Exception):
+        peaks.highest_peak(task, fit)

@@ -12,7 +12,7 @@ from pushframe import prior
 from pushframe.burst import Simulated
 from pushframe.io import read_image
 from pushframe.noise import frame_noise_var
-from pushframe.prior import KNOTS
+from pushframe.prior import KNOTS, owed_to_spectrum
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, Simulation, simulate
 from pushframe.solver import joint, judge, locate, motion, peaks, search, solve
@@ -526,15 +526,18 @@ def test_a_saturated_window_that_began_a_pixel_off(shared_images) -> None:
     assert rmse(alone.flow_px, true) > 0.1
 
 
-def dark_water() -> Simulated:
-    """Next to no large shapes, and ripples of three high-res px."""
+def dark_water(calm: float = 1.0) -> Simulated:
+    """Next to no large shapes, and ripples of three high-res px; less of them near the borders."""
     side = PAPER.source_size
     axis = torch.fft.fftfreq(side)
     frequency = (axis[:, None] ** 2 + axis**2).sqrt()
     ripples = 0.05 + torch.exp(-(((frequency - 0.36) / 0.2) ** 2))
     draw = torch.Generator().manual_seed(0)
     texture = torch.fft.ifft2(torch.fft.fft2(torch.randn(side, side, generator=draw)) * ripples)
-    water = 0.045 + 0.006 * texture.real / texture.real.std()
+    place = torch.linspace(-1, 1, side).abs()
+    middle = torch.maximum(place[:, None], place) < 0.6
+    height = torch.where(middle, 0.006, 0.006 * calm)
+    water = 0.045 + height * texture.real / texture.real.std()
     return simulate(water[None], PAPER, torch.Generator().manual_seed(1))
 
 
@@ -569,3 +572,31 @@ def test_a_spectrum_may_rise(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0.9 < surprise() < 1.1
     monkeypatch.setattr(prior, "LARGEST_RISE", 0.0)
     assert abs(surprise() - 1) > 0.3  # twin
+
+
+def test_gains_read_off_whole_frames_do_not_pay_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ripples in the middle, where windows show more of them than there is."""
+    monkeypatch.setattr(motion, "RESTLESS", -1.0)  # all are looked at closely
+    batch = dark_water(calm=0.2)
+    kept = torch.ones(1, 15, dtype=torch.bool)
+
+    def off() -> float:
+        return abs(float(Task(batch.burst, batch.flow_px, kept, 2).settled().gain.mean() - 1))
+
+    assert off() < 2e-4
+    monkeypatch.setattr(search, "owed_to_spectrum", lambda _, grown: 0 * grown)
+    assert off() > 1e-2  # twin
+
+
+def test_frames_that_all_grow_tell_nothing_of_gains() -> None:
+    """Slopes of all gains add up to that of the level alone."""
+    batch = made(seed=1, size=40, frames=9)
+    search = Search(batch.burst, batch.flow_px, torch.ones(1, 9, dtype=torch.bool), 2)
+    for _ in range(3):
+        search.look()
+    changes = search.changes(whole=False)
+    changes[:, :, 2] = search.predicted  # of the image, without its level
+    slope = search.slope(changes)[0, :, 2]
+    assert abs(float(slope.sum())) < 1e-3 * float(slope.abs().sum() + 1e3)
+    nobody = owed_to_spectrum(torch.ones(1), torch.zeros(1, 9))
+    assert not nobody.any()

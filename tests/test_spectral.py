@@ -256,8 +256,9 @@ def test_the_spectrum_rises_no_further_than_it_may() -> None:
 def test_the_spectrum_of_few_frames_does_not_rise() -> None:
     may = torch.tensor([False, False, True, True])
     frames = torch.tensor([3, 8, 9, 15])
-    torch.testing.assert_close(largest_rise(frames, 2)[:, 0], LARGEST_RISE * may)
-    assert float(largest_rise(frames[-1:], 3)) == 0
+    torch.testing.assert_close(largest_rise(frames, 2, days=False)[:, 0], LARGEST_RISE * may)
+    assert float(largest_rise(frames[-1:], 3, days=False)) == 0
+    assert not largest_rise(frames, 2, days=True).any()
 
 
 def test_directions_of_a_scene_are_found() -> None:

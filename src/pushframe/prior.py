@@ -24,7 +24,7 @@ LARGEST_STEP = 3.0  # of log power, at once
 ANCHOR = 0.01  # weight of the curve that there was, for scenes that determine no other
 LEAST_LOG_POWER = -40.0
 LARGEST_RISE = 2.3  # of log power
-FEW = 2  # frames an alias, up to which no curve rises
+FEW = 2  # frames an alias, up to which no curve rises and a likelihood has several peaks
 MANY = 100.0  # frequencies by which a knot is known well enough to bound those beyond it
 
 
@@ -116,13 +116,14 @@ def fit_spectrum(
     return torch.cat([_better_curve(curve, of_curve[:4], rise), height + change], 1)
 
 
-def largest_rise(frames: Tensor, scale: int) -> Tensor:
+def largest_rise(frames: Tensor, scale: int, days: bool) -> Tensor:
     """How far the curve of bursts of so many frames (B,) may rise, of log power, (B, 1).
 
     Water has ripples and next to no large shapes. But of few frames, what rises may as well be what
-    one of them, of another scene or misplaced, has not in common with the others.
+    one of them, of another scene or misplaced, has not in common with the others; and what frames
+    of different days disagree about repeats with the low-res pixel.
     """
-    return (LARGEST_RISE * (frames > FEW * scale**2))[:, None]
+    return (0 if days else LARGEST_RISE) * (frames > FEW * scale**2)[:, None]
 
 
 def _better_curve(knots: Tensor, sums: Tensor, rise: Tensor | float) -> Tensor:

@@ -28,15 +28,17 @@ class Sums(NamedTuple):
 
 
 def frame_sums(feat: Tensor, valid: Tensor, flow_px: Tensor, scale: int) -> Sums:
-    """The sums of frames as `land` takes them: on a GPU, of translations, without laying them out.
+    """The sums of frames, given as to `land`.
 
-    But where the flow itself is learnt.
+    On a GPU translated frames are never laid out, unless their flow is itself learnt or anything is
+    in float64.
     """
-    fused = _kernels() if feat.is_cuda and flow_px.ndim == 3 else None
+    single = feat.dtype != torch.float64 and flow_px.dtype == torch.float32
+    fused = _kernels() if feat.is_cuda and flow_px.ndim == 3 and single else None
     if fused is None or flow_px.requires_grad:
         return landed_sums(*land(feat, valid, flow_px, scale))
     rows, columns = (reading(flow_px[..., k], feat.shape[2 + k], scale) for k in (0, 1))
-    return Sums(*fused.sums(feat, valid, rows, columns))
+    return Sums(*fused.sums(feat, valid.float(), rows, columns))
 
 
 def landed_sums(feat: Tensor, weight: Tensor) -> Sums:

@@ -164,7 +164,10 @@ class Joint:
         return largest.amax(1), change[..., -1].abs().amax(1)
 
     def _slope(self) -> Tensor:
-        """Derivative of the log likelihood in coefficients and gain, (B, N, P)."""
+        """Derivative of the log likelihood in coefficients and gain, (B, N, P).
+
+        Less what a spectrum that is off adds to that of gains.
+        """
         weighted = self.problem.precision * self.residual
         energy = torch.einsum("bnphw,bnhw->bnp", self.tangent, weighted)
         grown = self._determinant_slope()
@@ -294,7 +297,7 @@ class Joint:
 
     def learn_prior(self) -> None:
         """The spectrum of the image, and how large coefficients are in this burst."""
-        self.knots = spectrum_of(self.problem, self.image)
+        self.knots = spectrum_of(self.problem, self.image, self.burst.days)
         if self.belief is not None:
             return
         used = self.good.any(-1).any(-1).to(self.gain)  # (B, N)

@@ -55,18 +55,21 @@ def judge_residuals(
     noise_var: Tensor,
     mismatch: Tensor,
     free: Tensor,
+    days: bool = False,
 ) -> Judgement:
     """What the model leaves unexplained becomes variance, what stands out an outlier.
 
     residual: (B, N, H, W) windowed frames less what the image says of them; window: the same shape.
     used: (B, N, H, W) bool, valid pixels of frames that are kept; outlier: bool, those that the
     image was not shown. noise_var: (B, N, H, W); mismatch: (B,) as assumed so far; free: (B, N)
-    from `freedom`.
+    from `freedom`. days: frames are of different days, and what changed between them does not come
+    back.
     """
     residual = residual / window.clamp(min=LEAST_WINDOW)
     seen = used & (window > LEAST_WINDOW)
     budget = noise_var + mismatch[:, None, None, None]
-    var = budget * expected_squares(free[..., None, None], outlier)
+    shown = free[..., None, None]
+    var = budget * (shown if days else expected_squares(shown, outlier))
     found = disagreeing_pixels(in_sigmas(residual, var, window), seen)
     good = seen & ~outlier & ~found
     counted = budget.masked_fill(~good, torch.inf)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..burst import Burst
+from ..prior import FEW
 from .belief import FIRST_JITTER_PX, Belief, first_jitter
 from .certainty import covariance, learn_gain_std, likelihood
 from .fit import Fit
@@ -31,7 +32,6 @@ MORE_ROUNDS, MORE_STEPS = 6, 2  # of the restless: little noise takes longer
 # the same of few frames
 FEW_LAST_STEPS = 4
 FEW_MORE_ROUNDS, FEW_MORE_STEPS = 2, 6
-FEW = 2  # frames an alias, up to which a likelihood has several peaks
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,11 @@ def fit_motion(
 def highest_peak(task: Task, fit: Fit) -> Fit:
     """A fit with those of its bursts that may be at a wrong peak fitted again, if at a higher one.
 
-    Where all is lost, images are grown from more frames.
+    Where all is lost, images are grown from more frames. What different days changed no peak
+    explains: none is looked for.
     """
+    if task.burst.days:
+        return fit
     # not where frames were left out: a search that doubts nothing would give in to them
     whole = (fit.kept == task.kept).all(1)
     index = (doubtful(task, fit) & whole).nonzero()[:, 0]

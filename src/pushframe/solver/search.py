@@ -129,7 +129,7 @@ class Search:
         self._spectra_seen = None
         spread = self.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
         power, known = power_of(self.image), (1 - spread / prior).clamp(min=0)
-        rise = 0 if self.burst.days else largest_rise(self.kept.sum(1), self.scale)
+        rise = largest_rise(self.kept.sum(1), self.scale, self.burst.days)
         counted = self.lattice.counted_basis
         self.knots = fit_spectrum(
             self.knots, prior.flatten(1), power.flatten(1), known.flatten(1), counted, rise
@@ -246,7 +246,10 @@ class Search:
         return torch.stack([down, right, scaled], 2)
 
     def slope(self, changes: Tensor) -> Tensor:
-        """Derivative of the log likelihood in shifts and gains, (B, N, 3)."""
+        """Derivative of the log likelihood in shifts and gains, (B, N, 3).
+
+        Less what a spectrum that is off adds to that of gains.
+        """
         residual = self.data - self.predicted
         counted = torch.view_as_real(residual * self.lattice.count).flatten(2)[..., None]
         explained = torch.view_as_real(changes).flatten(3) @ counted
@@ -255,7 +258,9 @@ class Search:
             slope = torch.cat([slope[..., :2], self.whole.gain_slope[..., None]], -1)
         # the determinant grows with shifts and gains too
         grown = self.blocks.determinant_slope(self.lattice.count, self.lattice.turn)
-        energy = (power_of(self.image) / self.prior * self.lattice.count).sum((1, 2, 3))
+        energy = self.whole.energy
+        if self.whole.gain_slope is None or energy is None:
+            energy = (power_of(self.image) / self.prior * self.lattice.count).sum((1, 2, 3))
         owed = owed_to_spectrum(energy, grown[..., 2])
         return slope - grown - F.pad(owed[..., None], [2, 0])
 
@@ -269,6 +274,7 @@ class Search:
             noise_var=self.noise_var,
             mismatch=self.mismatch,
             free=freedom(self.blocks, self.lattice.count),
+            days=self.burst.days,
         )
         self.outlier, self.mismatch = self.judgement.outlier, self.judgement.mismatch
         self.judged = True

@@ -54,7 +54,8 @@ def _in_space(burst: Burst, good: Tensor, flow_px: Tensor, gain: Tensor, scale: 
     image: Tensor | None = None
     for _ in range(ROUNDS):
         image = problem.solve(data, image, tolerance)
-        problem = GaussianProblem(flow_px, problem.precision, spectrum_of(problem, image), scale)
+        knots = spectrum_of(problem, image, burst.days)
+        problem = GaussianProblem(flow_px, problem.precision, knots, scale)
     return problem.knots
 
 
@@ -66,8 +67,8 @@ def first_knots(frames: Tensor, good: Tensor, noise_var: Tensor) -> Tensor:
     return power_law(signal[:, 0, 0, 0].clamp(min=1e-10))
 
 
-def spectrum_of(problem: GaussianProblem, image: Tensor) -> Tensor:
-    """Log power at the knots, (B, TERMS), of a solved canvas (B, h, w)."""
+def spectrum_of(problem: GaussianProblem, image: Tensor, days: bool) -> Tensor:
+    """Log power at the knots, (B, TERMS), of a solved canvas (B, h, w); days: as of a burst."""
     scale = problem.scale
     lattice = (problem.canvas[0] // scale, problem.canvas[1] // scale)
     folded = to_folded(image * _window(problem.canvas, problem.pad, image), scale)
@@ -77,7 +78,7 @@ def spectrum_of(problem: GaussianProblem, image: Tensor) -> Tensor:
     known = (1 - spread / prior).clamp(min=0)
     counted = counted_basis(basis, half_weight(lattice[1], image)[:, None])
     power = power_of(folded).flatten(1)
-    rise = largest_rise((problem.precision > 0).flatten(2).any(2).sum(1), scale)
+    rise = largest_rise((problem.precision > 0).flatten(2).any(2).sum(1), scale, days)
     return fit_spectrum(problem.knots, prior.flatten(1), power, known.flatten(1), counted, rise)
 
 

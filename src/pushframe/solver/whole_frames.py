@@ -20,7 +20,7 @@ class WholeFrames:
 
     scene: (B, h, w) canvas, None until it is solved. bias: (B, N, H, W), what is to be taken out of
     windowed frames. close: whether gains are read off the image; gain_slope: (B, N), the derivative
-    of the log likelihood there, for one step.
+    of the log likelihood there, for one step, and energy: (B,), that of the image under its prior.
     """
 
     def __init__(self) -> None:
@@ -28,6 +28,7 @@ class WholeFrames:
         self.bias: Tensor | float = 0.0
         self.close = False
         self.gain_slope: Tensor | None = None
+        self.energy: Tensor | None = None
 
     def solve(
         self, problem: GaussianProblem, frames: Tensor, level: Tensor, placed: Placed
@@ -41,6 +42,8 @@ class WholeFrames:
         if self.close:
             missed = problem.precision * (frames - shown)
             self.gain_slope = (missed * (shown + level)).sum((-1, -2))
+            stiff = problem.filter(self.scene, problem.stiffness)
+            self.energy = (self.scene * stiff).sum((1, 2))
 
     def part(self, index: Tensor) -> WholeFrames:
         """Those of some bursts of the batch."""
