@@ -144,7 +144,8 @@ def run_on_cluster(orders: Sequence[Order], address: str) -> Iterator[Result]:
         }
         from distributed import KilledWorker, as_completed
 
-        for future in as_completed(futures):
+        # in its own loop, whatever client the process has besides
+        for future in as_completed(futures, loop=client.loop):
             try:
                 yield future.result()
             except KilledWorker:
