@@ -1,16 +1,29 @@
-"""Fused kernels against the plain operations that define them; on a GPU alone."""
+"""Fused kernels against the plain operations that define them; most of it on a GPU alone."""
 
 from __future__ import annotations
+
+import sys
+from types import ModuleType
 
 import pytest
 import torch
 
 import pushframe.spectral as spectral
 from pushframe.ops import median_over_frames, pool
+from pushframe.ops.fused import kernels
 from pushframe.prior import power_law, spectral_basis, spectrum_at
 from pushframe.spectral import AliasBlocks, half_weight, image_frequencies, transfer
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def test_only_where_triton_is_missing_are_there_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = kernels.__wrapped__  # what is cached stays
+    monkeypatch.setitem(sys.modules, "triton", None)
+    assert found("pool") is None
+    monkeypatch.setitem(sys.modules, "triton", ModuleType("triton"))  # twin: with it
+    with pytest.raises(ModuleNotFoundError, match="no_such_kernels"):
+        found("no_such")
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8, 15])

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from types import ModuleType
 
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from .forward import HALF_WIDTH, per_axis, sinc_taps, split_position
 from .linear import small_inverse, sum_of_products
+from .ops.fused import kernels
 
 LOW_ROWS = 3  # frequencies along an axis up to which `typical_rows` are all
 OTHER_ROWS = 3  # of which one stands for all beyond
@@ -356,16 +357,7 @@ def typical_rows(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 def _fused(rows: Tensor) -> ModuleType | None:
     """The kernels of `ops.alias_kernels` where they run: on a GPU, with Triton, at scale 2."""
-    return _kernels() if rows.is_cuda and rows.shape[2] == 2 else None
-
-
-@cache
-def _kernels() -> ModuleType | None:
-    try:
-        from .ops import alias_kernels
-    except ImportError:
-        return None
-    return alias_kernels
+    return kernels("alias") if rows.is_cuda and rows.shape[2] == 2 else None
 
 
 def _flat_real(values: Tensor, start: int) -> Tensor:

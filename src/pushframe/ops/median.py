@@ -5,18 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .fused import kernels
+
 FEW = 32  # frames up to which sorting them beats a search at every pixel, on a CPU
 
 
 def median_over_frames(values: Tensor) -> Tensor:
     """The lower median over frames, NaN left out, (B, 1, H, W) of (B, N, H, W)."""
-    if values.is_cuda:  # without Triton slower, the same
-        try:
-            from .median_kernels import lower_median
-        except ImportError:
-            pass
-        else:
-            return lower_median(values)
+    if values.is_cuda and (fused := kernels("median")):
+        return fused.lower_median(values)
     if values.is_cuda or values.shape[1] > FEW:
         return values.nanmedian(1, keepdim=True).values
     return _sorted_median(values)

@@ -7,8 +7,6 @@ Features are channels-last, (B, N, H, W, C): one sample is one contiguous vector
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
 from typing import NamedTuple
 
 import torch
@@ -16,6 +14,7 @@ from torch import Tensor
 
 from ..forward import split_position
 from ..geometry import flow_field, pixel_grid
+from .fused import kernels
 
 
 class Sums(NamedTuple):
@@ -34,7 +33,7 @@ def frame_sums(feat: Tensor, valid: Tensor, flow_px: Tensor, scale: int) -> Sums
     in float64.
     """
     single = feat.dtype != torch.float64 and flow_px.dtype == torch.float32
-    fused = _kernels() if feat.is_cuda and flow_px.ndim == 3 and single else None
+    fused = kernels("pool") if feat.is_cuda and flow_px.ndim == 3 and single else None
     if fused is None or flow_px.requires_grad:
         return landed_sums(*land(feat, valid, flow_px, scale))
     rows, columns = (reading(flow_px[..., k], feat.shape[2 + k], scale) for k in (0, 1))
@@ -47,15 +46,6 @@ def landed_sums(feat: Tensor, weight: Tensor) -> Sums:
     both = weight * feat  # in float32, whatever the features are
     peak = both.amax(1).clamp(min=0)
     return Sums(weight.sum(1), both.sum(1), (both * feat).sum(1), peak)
-
-
-@cache
-def _kernels() -> ModuleType | None:
-    try:
-        from . import pool_kernels
-    except ImportError:  # without Triton slower, the same
-        return None
-    return pool_kernels
 
 
 def land(feat: Tensor, valid: Tensor, flow_px: Tensor, scale: int) -> tuple[Tensor, Tensor]:
