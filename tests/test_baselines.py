@@ -260,6 +260,19 @@ def test_conjugate_gradients_against_a_direct_solve() -> None:
     assert float(residual.max()) > 1e-6  # enough is enough
 
 
+def test_an_image_drawn_from_the_prior_has_the_energy_of_its_draw(paper_batch: Simulated) -> None:
+    burst = paper_batch.burst
+    noise_var = frame_noise_var(burst)
+    knots = _prior(burst, noise_var)
+    problem = GaussianProblem(paper_batch.flow_px, burst.valid / noise_var, knots, 2)
+    white = torch.randn(2, *problem.canvas, generator=torch.Generator().manual_seed(0))
+    drawn = problem.filter(white, problem.prior.sqrt())
+    expected = white.square().sum((1, 2))
+    torch.testing.assert_close(problem.prior_energy(drawn), expected, rtol=1e-4, atol=0)
+    tighter = problem.tightened(2.0).prior_energy(drawn)  # twin: under another prior
+    torch.testing.assert_close(tighter, 2 * expected, rtol=1e-4, atol=0)
+
+
 def test_the_solver_of_images_starts_near_and_works_on_parts(paper_batch: Simulated) -> None:
     burst = paper_batch.burst
     noise_var = frame_noise_var(burst)

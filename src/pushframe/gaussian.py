@@ -176,6 +176,13 @@ class GaussianProblem:
         """`image` with each frequency multiplied, (B, h, w)."""
         return torch.fft.irfft2(torch.fft.rfft2(image) * spectrum, s=self.canvas)
 
+    def prior_energy(self, image: Tensor) -> Tensor:
+        """Minus twice the log prior of an image (B, h, w), `u' S^-1 u`, up to a constant, (B,).
+
+        Under the stationary prior.
+        """
+        return (image * self.filter(image, self.stiffness)).sum((1, 2))
+
     def sample_error(self, generator: torch.Generator) -> Tensor:
         """A draw of the posterior's error: the solution of a perturbed world less its truth.
 

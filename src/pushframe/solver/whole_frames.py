@@ -42,8 +42,7 @@ class WholeFrames:
         if self.close:
             missed = problem.precision * (frames - shown)
             self.gain_slope = (missed * (shown + level)).sum((-1, -2))
-            stiff = problem.filter(self.scene, problem.stiffness)
-            self.energy = (self.scene * stiff).sum((1, 2))
+            self.energy = problem.prior_energy(self.scene)
 
     def part(self, index: Tensor) -> WholeFrames:
         """Those of some bursts of the batch."""
