@@ -121,7 +121,7 @@ def test_where_frames_are_needs_no_bars(monkeypatch: pytest.MonkeyPatch) -> None
     def asked(_: Joint) -> None:
         raise AssertionError("draws were asked for")
 
-    monkeypatch.setattr(Joint, "doubt", asked)
+    monkeypatch.setattr("pushframe.solver.space.doubt", asked)
     assert locate(burst, 2).flow_px.ndim == 5
     with pytest.raises(AssertionError, match="draws"):  # twin: bars do
         solve(burst, 2)

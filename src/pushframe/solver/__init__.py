@@ -4,7 +4,7 @@
    out; frames and pixels that disagree are found on the way (`judge`, `outliers`), and then
    higher peaks of the likelihood (`peaks`).
 2. `joint`: the same in space, together with the image (`normal`), where motion bends (`bend`) or
-   pixels are masked.
+   pixels are masked; how sure that is: `joint_certainty`, `draws`.
 3. `image`: the image of least energy for all that, by preconditioned conjugate gradients.
 4. `variance`: what noise, prior and motion leave unknown of each pixel.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
@@ -12,7 +12,9 @@ from torch import Tensor
 from ..burst import Burst
 from .belief import FIRST_JITTER_PX, Belief, Evidence, first_jitter
 from .bend import lucas_kanade_bent
+from .draws import doubt
 from .joint import ITERATIONS, Joint
+from .joint_certainty import covariance, evidence
 
 BENT_JITTER_PX = 0.4  # what bends, Lucas-Kanade's or none, may be off at the start
 STEPS = 10
@@ -29,7 +31,7 @@ class Bent(NamedTuple):
     flow_px: (B, N, 2[, H, W]); gain: (B, N); knots: (B, TERMS).
     kept: (B, N) frames that belong; good: (B, N, H, W) pixels to use.
     covariance: (B, 3N, 3N) of each frame's (dy, dx, gain), its mean displacement. doubt: as
-    `Joint.doubt`, worked out when it is asked for: only error bars need it.
+    `draws.doubt`, worked out when it is asked for: only error bars need it.
     """
 
     flow_px: Tensor
@@ -81,12 +83,12 @@ def fit_in_space(
     if len(basis) > 1:
         joint.keep_the_best(theta, still)
     found = (joint.flow_px, joint.gain, joint.knots, joint.kept, joint.good)
-    return Bent(*found, joint.covariance(), cache(joint.doubt))
+    return Bent(*found, covariance(joint), cache(partial(doubt, joint)))
 
 
 def _converge(joint: Joint) -> None:
     """Gauss-Newton steps, each burst's until they are small."""
-    known = joint.belief is not None
+    known = joint.coefficient_prior.belief is not None
     settled = 1 if known else SETTLED
     left, place = joint, torch.arange(len(joint.theta), device=joint.theta.device)
     for count in range(FEW_STEPS if known else STEPS):
@@ -136,4 +138,4 @@ def measure_in_space(
         joint.judge()
         joint.expel()
     joint.look()
-    return joint.evidence()
+    return evidence(joint)

@@ -29,7 +29,7 @@ def posterior_variance(made: Reconstruction, covariance: Tensor) -> Tensor:
 
 
 def bent_variance(made: Reconstruction, misplaced: Tensor, scarcer: Tensor) -> Tensor:
-    """The same for a fit in space; misplaced: (B, D, N, H, W), scarcer: see `Joint.doubt`."""
+    """The same for a fit in space; misplaced: (B, D, N, H, W), scarcer: see `draws.doubt`."""
     problem = made.problem
     answers = [problem.crop(problem.solve(draw, None, 5e-2)) for draw in misplaced.unbind(1)]
     alignment = sum(answer.square() for answer in answers) / max(len(answers), 1)
