@@ -116,14 +116,16 @@ def fit_spectrum(
     return torch.cat([_better_curve(curve, of_curve[:4], rise), height + change], 1)
 
 
-def largest_rise(frames: Tensor, scale: int, days: bool) -> Tensor:
+def largest_rise(frames: Tensor, scale: int, days: bool, belong: bool = False) -> Tensor:
     """How far the curve of bursts of so many frames (B,) may rise, of log power, (B, 1).
 
-    Water has ripples and next to no large shapes. But of few frames, what rises may as well be what
-    one of them, of another scene or misplaced, has not in common with the others; and what frames
-    of different days disagree about repeats with the low-res pixel.
+    Water has ripples and next to no large shapes. But of few frames, unless it is known that they
+    belong together, what rises may as well be what one of them, of another scene or misplaced, has
+    not in common with the others; and what frames of different days disagree about repeats with the
+    low-res pixel.
     """
-    return (0 if days else LARGEST_RISE) * (frames > FEW * scale**2)[:, None]
+    may = (frames > FEW * scale**2) | belong
+    return (0 if days else LARGEST_RISE) * may[:, None]
 
 
 def _better_curve(knots: Tensor, sums: Tensor, rise: Tensor | float) -> Tensor:

@@ -74,7 +74,7 @@ def _middle(burst: Burst) -> Burst:
 
 def _settled(burst: Burst, flow_px: Tensor, gain: Tensor, scale: int) -> Search:
     """The search for what a grid makes of a burst, its spectrum and mismatch settled."""
-    search = Search(burst, flow_px, burst.valid.any(-1).any(-1), scale, gain=gain)
+    search = Search(burst, flow_px, burst.valid.any(-1).any(-1), scale, gain=gain, belong=True)
     for looks in (LOOKS, 2, 1):
         for _ in range(looks):
             search.look()

@@ -28,7 +28,12 @@ STEPS, JITTER_PX = 3, 0.06  # of frames that have joined; halved at each step
 
 
 def grown_places(
-    burst: Burst, start_px: Tensor, kept: Tensor, scale: int, anchor: int = 0
+    burst: Burst,
+    start_px: Tensor,
+    kept: Tensor,
+    scale: int,
+    anchor: int = 0,
+    belong: bool = False,
 ) -> Tensor:
     """Translations (B, N, 2) of the frames kept (B, N), grown from the least noisy of them.
 
@@ -44,7 +49,8 @@ def grown_places(
     kept = kept.gather(1, order)
     middle = _middle(_in_order(start_px, order), kept)
     done_px = middle[:, None].expand_as(start_px)
-    search = Search(reordered(burst, order), done_px, (place == 0).expand_as(kept), scale)
+    first = (place == 0).expand_as(kept)
+    search = Search(reordered(burst, order), done_px, first, scale, belong=belong)
     search.motion_prior.adrift = False  # from a frame that is as good as any
     for _ in range(LOOKS):
         search.look()
@@ -66,12 +72,14 @@ def grown_places(
     return torch.where(good[..., None], found_px, start_px)
 
 
-def paired_places(burst: Burst, start_px: Tensor, kept: Tensor, scale: int) -> Tensor:
+def paired_places(
+    burst: Burst, start_px: Tensor, kept: Tensor, scale: int, belong: bool = False
+) -> Tensor:
     """The translations (B, N, 2) about those given under which the reference foretells each best.
 
     kept: (B, N) bool, frames that tell of the spectrum, and are placed.
     """
-    search = Search(burst, start_px, kept, scale)
+    search = Search(burst, start_px, kept, scale, belong=belong)
     search.jitter_px = torch.full_like(search.jitter_px, DOUBT_PX)
     for _ in range(LOOKS):
         search.look()

@@ -22,6 +22,7 @@ from .fit import Fit
 from .image import Reconstruction, reconstruct
 from .motion import Task
 from .peaks import highest_peak
+from .rise import held_down
 from .search import Search
 
 REACH_PX = 2.0
@@ -40,18 +41,38 @@ def fit_translations(
     moving: bool = True,
     belief: Belief | None = None,
 ) -> Fit:
-    """As `fit_motion`; where it left frames out, again without them, and from where they may be.
+    """As `Task.settled` and `highest_peak`, of those frames that belong.
 
     Who is to blame is asked before other peaks are looked for: a frame that does not belong fits
-    badly anywhere, but less so at some places. It drags the others along before it is left out, so
-    these begin anew. Their image then shows where the frames left out would fit, and a fit with
-    those frames counts where more of them agree with it and it leaves no more unexplained.
+    badly anywhere, but less so at some places. Nor do peaks count under a spectrum that is held
+    down: without those to blame it need not be.
     """
     task = Task(burst, start_px, kept, scale, moving=moving, belief=belief)
     fit = task.settled()
-    if not moving:
-        return fit
-    fit = highest_peak(task, _without_culprits(task, fit))
+    if moving:
+        fit = _without_culprits(task, fit)
+    held = held_down(task, fit)
+    for belong in (False, True):
+        index = (held == belong).nonzero()[:, 0]
+        if not len(index):
+            continue
+        part, found = task.part(index), fit.part(index)
+        if belong:
+            part = dataclasses.replace(part, kept=found.kept, belong=True)
+            found = part.settled()
+        fit = fit.with_part(index, _all_found(part, found) if moving else found)
+    return fit
+
+
+def _all_found(task: Task, fit: Fit) -> Fit:
+    """A fit at its highest peak; where it left frames out, again, and from where they may be.
+
+    A frame that does not belong drags the others along before it is left out, so these begin anew.
+    Their image then shows where the frames left out would fit, and a fit with those frames counts
+    where more of them agree with it and it leaves no more unexplained.
+    """
+    burst, kept, scale = task.burst, task.kept, task.scale
+    fit = highest_peak(task, fit)
     lost = (kept & ~fit.kept & burst.valid.any(-1).any(-1)).any(1).nonzero()[:, 0]
     if not len(lost):
         return fit

@@ -41,8 +41,9 @@ class Task:
     start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool, frames to use. steps: of
     few frames. With `moving` False the shifts stay as they are and only the rest is fitted. belief:
     of translations and gains. unbiased: take out what windows do to frames, in a few steps more; it
-    matters more to gains than to shifts. Never worse than its start: where the likelihood (with the
-    belief, the posterior) ended below that of the start, the start is kept.
+    matters more to gains than to shifts. belong: as far as the spectrum goes, the frames are known
+    to show one scene. Never worse than its start: where the likelihood (with the belief, the
+    posterior) ended below that of the start, the start is kept.
     """
 
     burst: Burst
@@ -53,6 +54,7 @@ class Task:
     moving: bool = True
     belief: Belief | None = None
     unbiased: bool = True
+    belong: bool = False
 
     def part(self, index: Tensor) -> Task:
         """The same for some bursts of the batch."""
@@ -66,7 +68,9 @@ class Task:
 
     def search(self, start_px: Tensor) -> Search:
         """A search that has looked once, into masked pixels too."""
-        search = Search(self.burst, start_px, self.kept, self.scale, self.belief)
+        search = Search(
+            self.burst, start_px, self.kept, self.scale, self.belief, belong=self.belong
+        )
         search.look()
         search.grow_into_masks(MASKED_LOOKS)
         return search

@@ -172,7 +172,7 @@ def starts(
     yield grown_px, FIRST_JITTER_PX, everyone
     if not bool(few.any()):
         return
-    paired_px = paired_places(task.burst, task.start_px, task.kept, task.scale)
+    paired_px = paired_places(task.burst, task.start_px, task.kept, task.scale, task.belong)
     generator = torch.Generator().manual_seed(0)
     for _ in range(SCATTERED):
         off_px = SCATTER_PX * torch.randn(task.start_px.shape[1:], generator=generator)
@@ -182,7 +182,9 @@ def starts(
 
 def _grown(task: Task, anchor: int) -> Tensor:
     """As `grown_places`."""
-    return grown_places(task.burst, task.start_px, task.kept, task.scale, anchor)
+    return grown_places(
+        task.burst, task.start_px, task.kept, task.scale, anchor, task.belong
+    )
 
 
 def _energy(task: Task, fit: Fit, flow_px: Tensor, gain: Tensor) -> Tensor:
@@ -190,7 +192,9 @@ def _energy(task: Task, fit: Fit, flow_px: Tensor, gain: Tensor) -> Tensor:
 
     Under the windows of the fit, and with a spectrum that has settled as far as that of others.
     """
-    search = Search(task.burst, fit.flow_px, task.kept, task.scale, task.belief, gain)
+    search = Search(
+        task.burst, fit.flow_px, task.kept, task.scale, task.belief, gain, task.belong
+    )
     search.flow_px, search.knots = flow_px, fit.knots
     search.look()
     search.grow_into_masks(MASKED_LOOKS)

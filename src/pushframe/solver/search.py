@@ -47,8 +47,9 @@ class Search:
         scale: int,
         belief: Belief | None = None,
         gain: Tensor | None = None,
+        belong: bool = False,
     ) -> None:
-        self.burst, self.flow_px, self.scale = burst, flow_px, scale
+        self.burst, self.flow_px, self.scale, self.belong = burst, flow_px, scale, belong
         self.kept = kept & burst.valid.any(-1).any(-1)
         self.noise_var = frame_noise_var(burst)
         self.noise = frame_mean(self.noise_var, burst.valid | ~self.kept[..., None, None])
@@ -129,7 +130,7 @@ class Search:
         self._spectra_seen = None
         spread = self.blocks.covariance.diagonal(dim1=1, dim2=2).real.movedim(-1, 1)
         power, known = power_of(self.image), (1 - spread / prior).clamp(min=0)
-        rise = largest_rise(self.kept.sum(1), self.scale, self.burst.days)
+        rise = largest_rise(self.kept.sum(1), self.scale, self.burst.days, self.belong)
         counted = self.lattice.counted_basis
         self.knots = fit_spectrum(
             self.knots, prior.flatten(1), power.flatten(1), known.flatten(1), counted, rise
