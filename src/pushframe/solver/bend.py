@@ -51,8 +51,25 @@ def _smooth_basis(shape: tuple[int, int], dtype: torch.dtype, device: torch.devi
 def bending(made: Reconstruction) -> Tensor:
     """Bursts whose residuals, under translations, look as if the motion bent, (B,) bool.
 
-    The residuals are projected on what smooth motion would do to each frame: it must be large in
-    px, and beyond what noise alone would give.
+    It must be large in px, and beyond what noise alone would give.
+    """
+    surprise, square_px = _projected(made)
+    return (surprise.mean(1) > LEAST_SURPRISE) & (square_px.mean(1) > LEAST_BEND_PX**2)
+
+
+def all_bending(made: Reconstruction) -> Tensor:
+    """Bursts most of whose frames, each by itself, look so, (B,) bool: not one of another place."""
+    surprise, square_px = _projected(made)
+    used = made.problem.precision[:, 1:].flatten(2).any(2)
+    bent = (surprise > LEAST_SURPRISE) & (square_px > LEAST_BEND_PX**2) & used
+    return 2 * bent.sum(1) > used.sum(1)
+
+
+def _projected(made: Reconstruction) -> tuple[Tensor, Tensor]:
+    """Residuals of all frames but the reference on what smooth motion would do to them.
+
+    How much that explains, over what it would of noise alone, and the squared motion, px^2, both
+    (B, N - 1).
     """
     weight = made.problem.precision[:, 1:].flatten(2)[:, :, None]
     shape = (made.residual.shape[-2], made.residual.shape[-1])
@@ -64,9 +81,7 @@ def bending(made: Reconstruction) -> Tensor:
     # the prior keeps frames that show next to nothing from telling wild tales
     ridge = 1e-4 * normal.diagonal(dim1=-2, dim2=-1) + COEFFICIENT_PX**-2
     coefficients = torch.linalg.solve_ex(normal + torch.diag_embed(ridge), score).result
-    surprise = (score * coefficients).mean((1, 2, 3))
-    size_px = coefficients.square().sum((2, 3)).mean(1).sqrt()
-    return (surprise > LEAST_SURPRISE) & (size_px > LEAST_BEND_PX)
+    return (score * coefficients).mean((2, 3)), coefficients.square().sum((2, 3))
 
 
 def slopes_of(problem: GaussianProblem, image: Tensor) -> list[Tensor]:

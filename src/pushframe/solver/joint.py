@@ -33,6 +33,7 @@ from .spectrum import first_knots, spectrum_of
 
 LOOSE, FINE = 2e-3, 1e-4  # tolerances of images to work with, and of those compared closely
 LOOSENESS = 10.0  # energies of the former may exceed the least so many times as the residual says
+SAME_PX = 0.05  # within which flows lead to the same peak
 ITERATIONS = 16  # of a step: its unknowns are then known to a few per cent, which is enough
 STATE = ("theta", "gain", "image", "knots", "kept", "good")  # what is found of each burst
 
@@ -168,18 +169,27 @@ class Joint:
     def keep_the_best(self, *others: Tensor) -> None:
         """Return to other coefficients, (B, N, 2, K) each, where they are more likely.
 
-        Most are far from being so, and an image solved loosely shows it.
+        Not to those nearly the same. Most are far from being so likely, and an image solved loosely
+        shows it.
         """
         thetas, image = torch.stack([self.theta, *others]), self.image
+        same = torch.stack([torch.zeros_like(self.kept[:, 0]), *map(self._same, others)])
         energy, slack = self._energies(thetas, LOOSE)
+        energy = energy.masked_fill(same, torch.inf)
         best, rivals = energy.argmin(0), (energy - slack < energy.amin(0)).sum(0) > 1
         near = rivals.nonzero()[:, 0]
         if len(near):
             closely, _ = self.part(near)._energies(thetas[:, near], FINE)
+            closely = closely.masked_fill(same[:, near], torch.inf)
             best = best.index_copy(0, near, closely.argmin(0))
         self.theta = thetas[best, torch.arange(len(best), device=best.device)]
         self.image = image
         self.look()
+
+    def _same(self, theta: Tensor) -> Tensor:
+        """Bursts whose flow is nearly that of coefficients (B, N, 2, K), (B,) bool."""
+        apart_px = flow_of(theta - self.theta, self.basis).abs().flatten(2).amax(2)
+        return (apart_px * self.kept).amax(1) < SAME_PX
 
     def _energies(self, thetas: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
         """Those of coefficients (C, B, N, 2, K), and what the tolerance may add, (C, B) each."""

@@ -18,10 +18,11 @@ from ..burst import Burst
 from ..forward import forward_model
 from ..noise import usual_noise_var
 from .belief import Belief
+from .bend import all_bending
 from .fit import Fit
 from .image import Reconstruction, reconstruct
 from .motion import Task
-from .peaks import highest_peak
+from .peaks import highest_peak, negligible
 from .rise import held_down
 from .search import Search
 
@@ -45,12 +46,38 @@ def fit_translations(
 
     Who is to blame is asked before other peaks are looked for: a frame that does not belong fits
     badly anywhere, but less so at some places. Nor do peaks count under a spectrum that is held
-    down: without those to blame it need not be.
+    down: without those to blame it need not be. Where motion bends, translations are not the answer
+    wherever they are.
     """
     task = Task(burst, start_px, kept, scale, moving=moving, belief=belief)
     fit = task.settled()
-    if moving:
-        fit = _without_culprits(task, fit)
+    if not moving:
+        return _refitted(task, fit)
+    index = (~_bent(task, fit)).nonzero()[:, 0]
+    if not len(index):
+        return fit
+    part = task.part(index)
+    return fit.with_part(index, _refitted(part, _without_culprits(part, fit.part(index))))
+
+
+def _bent(task: Task, fit: Fit) -> Tensor:
+    """Bursts that translations do not explain and bends would, (B,) bool."""
+    bent = torch.zeros_like(task.kept[:, 0])
+    poor = (fit.mismatch > negligible(task)) | (fit.kept != task.kept).any(1)
+    index = poor.nonzero()[:, 0]
+    if len(index) and not task.burst.days:  # what days changed looks like bends
+        bent[index] = all_bending(_imaged(task.part(index), fit.part(index)))
+    return bent
+
+
+def _imaged(task: Task, fit: Fit) -> Reconstruction:
+    """The image that a fit makes of its frames."""
+    good = task.burst.valid & ~fit.outlier & fit.kept[..., None, None]
+    return reconstruct(task.burst, good, fit.flow_px, fit.gain, fit.knots, task.scale, fit.scene)
+
+
+def _refitted(task: Task, fit: Fit) -> Fit:
+    """A fit at its highest peak, where its spectrum was held down by one that was not."""
     held = held_down(task, fit)
     for belong in (False, True):
         index = (held == belong).nonzero()[:, 0]
@@ -60,7 +87,7 @@ def fit_translations(
         if belong:
             part = dataclasses.replace(part, kept=found.kept, belong=True)
             found = part.settled()
-        fit = fit.with_part(index, _all_found(part, found) if moving else found)
+        fit = fit.with_part(index, _all_found(part, found) if task.moving else found)
     return fit
 
 
@@ -71,7 +98,7 @@ def _all_found(task: Task, fit: Fit) -> Fit:
     Their image then shows where the frames left out would fit, and a fit with those frames counts
     where more of them agree with it and it leaves no more unexplained.
     """
-    burst, kept, scale = task.burst, task.kept, task.scale
+    burst, kept = task.burst, task.kept
     fit = highest_peak(task, fit)
     lost = (kept & ~fit.kept & burst.valid.any(-1).any(-1)).any(1).nonzero()[:, 0]
     if not len(lost):
@@ -82,8 +109,7 @@ def _all_found(task: Task, fit: Fit) -> Fit:
     whole = (rest.kept == alone.kept).all(1).nonzero()[:, 0]
     fit = fit.with_part(lost[whole], rest.part(whole))
     rest = fit.part(lost)
-    good = part.burst.valid & ~rest.outlier & rest.kept[..., None, None]
-    made = reconstruct(part.burst, good, rest.flow_px, rest.gain, rest.knots, scale)
+    made = _imaged(part, rest)
     part = dataclasses.replace(part, start_px=nearest_places(made, part.burst, rest.gain))
     again = highest_peak(part, part.settled())
     noise = made.noise_var.flatten(1).median(1).values

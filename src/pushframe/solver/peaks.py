@@ -93,7 +93,7 @@ def doubtful(task: Task, fit: Fit) -> Tensor:
     unsure = var.sum(-1).amax(1).sqrt() > UNSURE_PX
     moved_px = ((fit.flow_px - task.start_px) * task.kept[..., None]).norm(dim=2).amax(1)
     freely = task.few() & ((moved_px > FAR_PX) | (count <= task.scale**2))
-    return ((fit.mismatch > _negligible(task)) | unsure | freely) & (count > 1)
+    return ((fit.mismatch > negligible(task)) | unsure | freely) & (count > 1)
 
 
 def _confirmed(task: Task, fit: Fit, places_px: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ def _confirmed(task: Task, fit: Fit, places_px: Tensor) -> Tensor:
     Not few frames: their peaks lie closer together than such places are exact.
     """
     apart_px = ((fit.flow_px - places_px) * task.kept[..., None]).norm(dim=2).amax(1)
-    return (apart_px < ALIKE_PX) & (fit.mismatch <= _negligible(task)) & ~task.few()
+    return (apart_px < ALIKE_PX) & (fit.mismatch <= negligible(task)) & ~task.few()
 
 
 def _lost(task: Task, fit: Fit) -> Tensor:
@@ -112,11 +112,11 @@ def _lost(task: Task, fit: Fit) -> Tensor:
     """
     basis = folded_basis(task.burst.shape, task.scale, fit.knots.device)
     variance = spectrum_at(fit.knots, basis).mean((1, 2, 3))
-    little = task.few() & (fit.mismatch > _negligible(task))
+    little = task.few() & (fit.mismatch > negligible(task))
     return little | (fit.mismatch > LOST * variance)
 
 
-def _negligible(task: Task) -> Tensor:
+def negligible(task: Task) -> Tensor:
     """The mismatch that is as good as none, (B,)."""
     return NEGLIGIBLE * usual_noise_var(task.burst)
 
@@ -149,7 +149,7 @@ def _higher_peak(
     there = dataclasses.replace(task.part(index), start_px=best_px[index])
     again = there.fit(PEAK_JITTER_PX)
     old = fit.part(index)
-    explained = again.mismatch <= torch.maximum(EXPLAINED * old.mismatch, _negligible(there))
+    explained = again.mismatch <= torch.maximum(EXPLAINED * old.mismatch, negligible(there))
     better = (explained & (again.kept == old.kept).all(1)).nonzero()[:, 0]
     return again.part(better), index[better]
 
@@ -182,9 +182,7 @@ def starts(
 
 def _grown(task: Task, anchor: int) -> Tensor:
     """As `grown_places`."""
-    return grown_places(
-        task.burst, task.start_px, task.kept, task.scale, anchor, task.belong
-    )
+    return grown_places(task.burst, task.start_px, task.kept, task.scale, anchor, task.belong)
 
 
 def _energy(task: Task, fit: Fit, flow_px: Tensor, gain: Tensor) -> Tensor:
@@ -192,9 +190,7 @@ def _energy(task: Task, fit: Fit, flow_px: Tensor, gain: Tensor) -> Tensor:
 
     Under the windows of the fit, and with a spectrum that has settled as far as that of others.
     """
-    search = Search(
-        task.burst, fit.flow_px, task.kept, task.scale, task.belief, gain, task.belong
-    )
+    search = Search(task.burst, fit.flow_px, task.kept, task.scale, task.belief, gain, task.belong)
     search.flow_px, search.knots = flow_px, fit.knots
     search.look()
     search.grow_into_masks(MASKED_LOOKS)

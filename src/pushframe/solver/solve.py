@@ -201,25 +201,26 @@ def _pieces(burst: Burst, scale: int, motion: Tensor | Belief | None) -> list[Pi
 def _solved(task: _Task) -> list[Piece]:
     """Translations in Fourier space; from there, in space, what is masked and what bends.
 
-    Not where frames are of different days: what the days left looks like bends and like detail.
+    What is believed to bend is fitted in space at once. Not where frames are of different days:
+    what the days left looks like bends and like detail.
     """
-    shifted = _in_fourier_space(task)
     if task.burst.days:
-        return [shifted]
+        return [_in_fourier_space(task)]
     basis = smooth_basis(task.burst.shape, task.start_px)
     bent = torch.zeros_like(task.kept[:, 0]) if task.belief is None else task.belief.bends()
-    pieces = _replaced(shifted, task, task.much_masked() & ~bent, basis[:1])
-    # before bends: what a grid cannot hold looks like them
-    pieces = [fine for piece in pieces for fine in piece.refined(task.burst)]
-    if not task.moving:
+    curved, straight = bent.nonzero()[:, 0], (~bent).nonzero()[:, 0]
+    pieces = [_in_space(task.part(curved), basis)] if len(curved) else []
+    if not len(straight):
         return pieces
-    if task.belief is not None:
-        task = dataclasses.replace(task, belief=task.belief.loosened(~bent))
-    return [
-        new
-        for old in pieces
-        for new in _replaced(old, task, bent[old.index] | bending(old.made), basis)
-    ]
+    shifted = _in_fourier_space(task.part(straight))
+    others = _replaced(shifted, task, task.much_masked()[straight], basis[:1])
+    # before bends: what a grid cannot hold looks like them
+    others = [fine for piece in others for fine in piece.refined(task.burst)]
+    if task.moving:
+        if task.belief is not None:
+            task = dataclasses.replace(task, belief=task.belief.loosened(~bent))
+        others = [new for old in others for new in _replaced(old, task, bending(old.made), basis)]
+    return pieces + others
 
 
 def _replaced(piece: Piece, task: _Task, chosen: Tensor, basis: Tensor) -> list[Piece]:
