@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
@@ -14,9 +15,19 @@ from pushframe.burst import Posterior, Simulated, stack
 from pushframe.geometry import flow_field
 from pushframe.registration import masked_match, phase_correlation, register
 from pushframe.simulate import PRESETS, Simulation, simulate
-from pushframe.solver import locate, solve
-from pushframe.solver.bend import bending, flow_of, lucas_kanade_bent, smooth_basis
+from pushframe.solver import joint as joint_module
+from pushframe.solver import locate, lost, solve
+from pushframe.solver.belief import Belief
+from pushframe.solver.bend import (
+    all_bending,
+    bending,
+    flow_of,
+    lucas_kanade_bent,
+    slopes_of,
+    smooth_basis,
+)
 from pushframe.solver.image import Reconstruction, reconstruct
+from pushframe.solver.joint import FINE, LOOSE, Joint
 from pushframe.solver.outliers import cut_pixels
 from pushframe.solver.peaks import fit_motion
 from pushframe.solver.piece import merged
@@ -26,6 +37,7 @@ from pushframe.solver.spectrum import spectrum_of_burst
 from pushframe.solver.variance import bent_variance
 
 PAPER = PRESETS["paper"]
+solving = import_module("pushframe.solver.solve")  # the package has a function of that name
 SHAPE = (32, 32)
 
 
@@ -120,6 +132,77 @@ def test_bends_are_told_from_translations(setting: str, change: dict, expected: 
 
 
 # flows estimated
+
+
+def test_one_frame_that_is_off_is_no_bend() -> None:
+    flat = as_translations(made(frames=8).burst)
+    basis = smooth_basis(SHAPE, flat.residual)
+    bent = flat.residual + 0.5 * slopes_of(flat.problem, flat.image)[0] * basis[1]
+    one, most = (
+        flat._replace(residual=torch.where(off[:, None, None], bent, flat.residual))
+        for off in (torch.arange(8) == 3, torch.arange(8) > 2)
+    )
+    assert [bool(bending(image)) for image in (flat, one, most)] == [False, True, True]
+    assert [bool(all_bending(image)) for image in (flat, one, most)] == [False, False, True]
+
+
+def test_where_motion_bends_no_other_translations_are_looked_for(
+    drift: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+    monkeypatch.setattr(
+        lost, "highest_peak", lambda task, fit: looked.append(len(task.kept)) or fit
+    )
+    burst, kept, start_px = without_foreign(drift.burst)
+    lost.fit_translations(burst, start_px, kept, 2)
+    assert not looked
+    monkeypatch.setattr(lost, "all_bending", lambda _: torch.zeros(1, dtype=torch.bool))
+    lost.fit_translations(burst, start_px, kept, 2)
+    assert looked  # twin
+
+
+def test_what_is_believed_to_bend_begins_in_space(
+    drift: Simulated, drift_solved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    basis = smooth_basis(SHAPE, drift.flow_px)
+    theta = (drift.flow_px[..., None, :, :] * basis).mean((-1, -2))
+    mean = torch.cat([theta.flatten(2), torch.zeros(1, 10, 1)], 2)
+    count = mean.shape[-1]
+    sure, unsure = (
+        Belief(mean, var * torch.eye(count).expand(1, 10, count, count)) for var in (1e-4, 1.0)
+    )
+    asked = []
+    fit = solving.fit_translations
+    monkeypatch.setattr(solving, "fit_translations", lambda *given: asked.append(1) or fit(*given))
+    solved = solve(drift.burst, 2, sure)
+    assert not asked
+    assert rmse(solved.flow_px, drift.flow_px) < 1.1 * rmse(drift_solved.flow_px, drift.flow_px)
+    solve(drift.burst, 2, unsure)
+    assert asked  # twin
+
+
+def test_flows_nearly_the_same_are_not_compared_closely(
+    drift: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    basis = smooth_basis(SHAPE, drift.flow_px)
+    theta = (drift.flow_px[..., None, :, :] * basis).mean((-1, -2))
+    joint = Joint(drift.burst, torch.ones(1, 10, dtype=torch.bool), theta, basis, 2)
+    joint.look()
+    joint.learn_prior()
+    tolerances = []
+    energies = Joint._energies
+
+    def seen(self: Joint, thetas: torch.Tensor, tolerance: float):
+        tolerances.append(tolerance)
+        return energies(self, thetas, tolerance)
+
+    monkeypatch.setattr(Joint, "_energies", seen)
+    joint.keep_the_best(theta + 0.001)
+    assert tolerances == [LOOSE]
+    assert torch.equal(joint.theta, theta)
+    monkeypatch.setattr(joint_module, "SAME_PX", 0.0)
+    joint.keep_the_best(theta + 0.001)
+    assert tolerances == [LOOSE, LOOSE, FINE]  # twin
 
 
 def test_drift_is_registered_and_reconstructed(drift: Simulated, drift_solved) -> None:
