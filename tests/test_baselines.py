@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from pushframe.baselines import _prior, bicubic, map_estimate, shift_and_add
 from pushframe.burst import Simulated
 from pushframe.errors import UsageError
 from pushframe.forward import canvas_shape, forward_model
-from pushframe.gaussian import GaussianProblem, weighted_mean
+from pushframe.gaussian import GaussianProblem, Spectra, weighted_mean
 from pushframe.linear import conjugate_gradients
 from pushframe.noise import frame_noise_var
 from pushframe.ops import splat
@@ -300,6 +301,33 @@ def test_the_solver_of_images_starts_near_and_works_on_parts(paper_batch: Simula
     chosen = torch.tensor([len(data) - 1])
     alone = solved.index_copy(0, chosen, problem.part(chosen).solve(data[chosen], tolerance=1e-5))
     assert far(alone) < 0.01  # rounding differs with the size of a batch
+
+
+class Circulant(Spectra):
+    """The usual preconditioner: each frequency as if the frames saw it alone."""
+
+    def precondition(self, spectrum: torch.Tensor) -> torch.Tensor:
+        problem = self.problem
+        seen = problem.precision.sum((1, 2, 3)) / math.prod(problem.canvas)
+        return spectrum / (problem.stiffness + seen[:, None, None])
+
+
+def test_one_step_with_alias_blocks_does_what_ten_without_do(paper_batch: Simulated) -> None:
+    burst, truth = paper_batch.burst, paper_batch.truth
+    noise_var = frame_noise_var(burst)
+    precision = burst.valid / noise_var
+    problem = GaussianProblem(paper_batch.flow_px, precision, _prior(burst, noise_var), 2)
+    level = weighted_mean(burst.frames, precision)
+    right = torch.fft.rfft2(problem.model.adjoint(precision * (burst.frames - level)))
+
+    def after(steps: int, system: Spectra) -> float:
+        spectrum = conjugate_gradients(system, right, 0.0, max_steps=steps)
+        image = problem.crop(torch.fft.irfft2(spectrum, s=problem.canvas)) + level[:, 0]
+        return psnr(image, truth)
+
+    assert after(1, Spectra(problem)) > after(10, Circulant(problem))
+    ends = [after(60, system) for system in (Spectra(problem), Circulant(problem))]
+    assert abs(ends[0] - ends[1]) < 0.3  # of the same problem
 
 
 def test_noise_law_matters_to_the_weights(paper_batch: Simulated) -> None:

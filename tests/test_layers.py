@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import pushframe
 
 ROOT = Path(pushframe.__file__).parent
+CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
 
 # A module imports only from rows above its own.
 RANKS = [
@@ -39,6 +41,12 @@ RANKS = [
 ]
 CORE = [name for row in RANKS[: RANKS.index(["heldout"]) + 1] for name in row]
 OPTIONAL = ("rasterio", "tifffile", "matplotlib", "PIL", "jinja2", "typer", "rich", "scipy")
+
+
+def test_the_table_of_ranks_is_the_one_that_is_checked() -> None:
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", CONTRIBUTING.read_text(), re.MULTILINE)
+    assert [(int(rank), names.split(", ")) for rank, names in rows] == list(enumerate(RANKS))
+    assert f"Ranks 0 to {RANKS.index(['heldout'])} are the core" in CONTRIBUTING.read_text()
 
 
 def modules() -> dict[str, list[Path]]:
