@@ -166,38 +166,42 @@ class Flows:
         self.shape = tuple(2 * length + FINE_TAPS for length in size)
         row, column = first.unbind(2)
         self.place = (row * self.shape[1] + column).flatten(1)  # (B, N*H*W)
-        weight = _fine_taps(fraction, (first - 1) % 2).permute(2, 0, 5, 1, 3, 4)
-        self.weight_y, self.weight_x = weight.flatten(3).contiguous()  # (B, 6, N*H*W) each
+        weight = _fine_taps(fraction, (first - 1) % 2).permute(2, 5, 0, 1, 3, 4)
+        self.weight_y, self.weight_x = weight.flatten(3).contiguous()  # (6, B, N*H*W) each
+
+    def _places(self) -> Tensor:
+        """Where the samples' first taps lie in the fine images of the batch, one after another."""
+        entry = torch.arange(len(self.place), device=self.place.device)[:, None]
+        return (self.place + entry * (self.shape[0] * self.shape[1])).flatten()
 
     def _from_tap(self, fine: Tensor, down: int, right: int) -> Tensor:
-        """The fine images (B, F) as all samples' tap in that row and column counts its places."""
-        first = down * self.shape[1] + right
-        return fine[:, first : first + fine.shape[1] - (FINE_TAPS - 1) * (self.shape[1] + 1)]
+        """The fine images (B*F,) as all samples' tap in that row and column counts its places."""
+        return fine[down * self.shape[1] + right :]
 
     def forward(self, image: Tensor) -> Tensor:
-        fine, taps = _refined(image).flatten(1), range(FINE_TAPS)
-        total = torch.zeros_like(self.weight_y[:, 0])
+        fine, place, taps = _refined(image).flatten(), self._places(), range(FINE_TAPS)
+        weight_y, weight_x = self.weight_y.flatten(1), self.weight_x.flatten(1)
+        total = torch.zeros_like(weight_y[0])
         for j in taps:
-            row = [self._from_tap(fine, j, i).gather(1, self.place) for i in taps]
-            along = row[0] * self.weight_x[:, 0]
+            row = [self._from_tap(fine, j, i).index_select(0, place) for i in taps]
+            along = row[0] * weight_x[0]
             for i in taps[1:]:
-                along = along.addcmul_(row[i], self.weight_x[:, i])
-            total = torch.addcmul(total, along, self.weight_y[:, j])
+                along = along.addcmul_(row[i], weight_x[i])
+            total = torch.addcmul(total, along, weight_y[j])
         return total.view(self.inside.shape)
 
     def adjoint(self, frames: Tensor) -> Tensor:
-        fine = frames.new_zeros(len(frames), self.shape[0] * self.shape[1])
-        along = self.weight_x * frames.flatten(1)[:, None]
+        fine, place = frames.new_zeros(len(frames) * self.shape[0] * self.shape[1]), self._places()
+        weight_y, along = self.weight_y.flatten(1), self.weight_x.flatten(1) * frames.flatten()
         for j in range(FINE_TAPS):
             for i in range(FINE_TAPS):
-                spread = self.weight_y[:, j] * along[:, i]
-                self._from_tap(fine, j, i).scatter_add_(1, self.place, spread)
+                self._from_tap(fine, j, i).scatter_add_(0, place, weight_y[j] * along[i])
         return _refined_adjoint(fine.view(-1, *self.shape))
 
     def part(self, index: Tensor) -> Flows:
         other = copy.copy(self)
         other.place, other.inside = self.place[index], self.inside[index]
-        other.weight_y, other.weight_x = self.weight_y[index], self.weight_x[index]
+        other.weight_y, other.weight_x = self.weight_y[:, index], self.weight_x[:, index]
         return other
 
 
