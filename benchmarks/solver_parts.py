@@ -10,22 +10,22 @@ it; "all of them" is the solver as it is.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import torch
 from record import record
 
+from pushframe import prior
 from pushframe.burst import Simulated
 from pushframe.metrics import Metrics
 from pushframe.prior import fit_spectrum, without_directions
 from pushframe.registration import register
 from pushframe.simulate import Simulation, preset, with_options
-from pushframe.solver import lost, piece, search, solve
+from pushframe.solver import lost, piece, search, solve, spectrum
 from pushframe.solver.search import Search
 from pushframe.sources import find_sources
 from pushframe.spectral import AliasBlocks
@@ -40,37 +40,37 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 # what is put in the place of each part
-WITHOUT: dict[str, tuple[object, str, Callable[..., Any]]] = {
-    "the determinant": (
-        AliasBlocks,
-        "determinant_slope",
-        lambda blocks, *_: blocks.precision.new_zeros(*blocks.precision.shape, 3),
-    ),
-    "directions of the spectrum": (
-        search,
-        "fit_spectrum",
-        lambda *given: without_directions(fit_spectrum(*given)),
-    ),
-    "a spectrum of few frames that may rise": (
-        lost,
-        "held_down",
-        lambda _, fit: torch.zeros_like(fit.kept[:, 0]),
-    ),
-    "taking out what windows do": (Search, "unbias", lambda _: None),
-    "other peaks": (lost, "highest_peak", lambda _, fit: fit),
-    "the finer grid": (piece, "finer", lambda *_: None),
-    "the local prior": (piece, "detailed", lambda made, _: made),
+WITHOUT: dict[str, list[tuple[object, str, Any]]] = {
+    "the determinant in the steps": [
+        (
+            AliasBlocks,
+            "determinant_slope",
+            lambda blocks, *_: blocks.precision.new_zeros(*blocks.precision.shape, 3),
+        )
+    ],
+    "directions of the spectrum": [
+        (module, "fit_spectrum", lambda *given: without_directions(fit_spectrum(*given)))
+        for module in (search, spectrum)
+    ],
+    "a spectrum that may rise": [(prior, "LARGEST_RISE", 0.0)],
+    "taking out what windows do": [(Search, "unbias", lambda _: None)],
+    "other peaks": [(lost, "highest_peak", lambda _, fit: fit)],
+    "the finer grid": [(piece, "finer", lambda *_: None)],
+    "the local prior": [(piece, "detailed", lambda made, _: made)],
 }
-ALL, START, KNOWN = "all of them", "motion of Lucas-Kanade, kept", "motion known"
+ALL, START, KNOWN = (
+    "all of them",
+    "all of them, motion of Lucas-Kanade",
+    "all of them, known motion",
+)
 
 
 @contextmanager
-def switched(part: str) -> Iterator[None]:
-    """The solver without a part; as it is for all other names."""
-    if part not in WITHOUT:
-        yield
-        return
-    with patch.object(*WITHOUT[part]):
+def without(part: str) -> Iterator[None]:
+    """The solver less a part; as it is for all other names."""
+    with ExitStack() as stack:
+        for replaced in WITHOUT.get(part, []):
+            stack.enter_context(patch.object(*replaced))
         yield
 
 
@@ -86,12 +86,12 @@ def bursts(images: str, setting: Simulation, seed: int) -> list[tuple[str, Simul
 
 
 def figures(part: str, group: list[tuple[str, Simulated]], scale: int) -> dict[str, float]:
-    """Error, motion and honesty of the solver without a part."""
+    """Error, motion and honesty of a variant of the solver."""
     metrics, off = Metrics(scale), []
     for name, made in group:
         burst, true_px = made.burst.batched(), made.flow_px[None]
-        motion = {START: register(burst), KNOWN: true_px}.get(part)
-        with switched(part):
+        motion = true_px if part == KNOWN else register(burst) if part == START else None
+        with without(part):
             solved = solve(burst, scale, motion)
         flow_px = solved.flow_px
         flow_px = flow_px.mean((-1, -2)) if flow_px.ndim == 5 else flow_px
@@ -117,11 +117,11 @@ def main() -> None:
         kind, changes = SETTINGS[name]
         setting = with_options(preset(kind), **changes)
         group = bursts(options.images, setting, options.seed)
-        for part in (ALL, *WITHOUT, START, KNOWN):
-            row = {"setting": name, "without": part, "bursts": len(group)}
+        for part in (ALL, KNOWN, START, *WITHOUT):
+            row = {"setting": name, "variant": part, "bursts": len(group)}
             rows.append(row | figures(part, group, setting.scale))
             told = [f"{key} {value:.4g}" for key, value in rows[-1].items() if key not in row]
-            print(f"{name}, {part}:", *told, sep="  ", flush=True)
+            print(f"{name}, {'without ' * (part in WITHOUT)}{part}:", *told, sep="  ", flush=True)
             if options.out:
                 record(options.out, "solver_parts", rows=rows)
 

@@ -142,6 +142,8 @@ def test_one_frame_that_is_off_is_no_bend() -> None:
         flat._replace(residual=torch.where(off[:, None, None], bent, flat.residual))
         for off in (torch.arange(8) == 3, torch.arange(8) > 2)
     )
+    shifted = flat._replace(residual=flat.residual + 0.5 * slopes_of(flat.problem, flat.image)[0])
+    assert not bool(bending(shifted))  # off, and not bent
     assert [bool(bending(image)) for image in (flat, one, most)] == [False, True, True]
     assert [bool(all_bending(image)) for image in (flat, one, most)] == [False, False, True]
 
@@ -168,6 +170,8 @@ def test_what_is_believed_to_bend_begins_in_space(
     theta = (drift.flow_px[..., None, :, :] * basis).mean((-1, -2))
     mean = torch.cat([theta.flatten(2), torch.zeros(1, 10, 1)], 2)
     count = mean.shape[-1]
+    noise = torch.randn(mean.shape, generator=torch.Generator().manual_seed(0))
+    mean[:, 1:, :-1] += 0.01 * noise[:, 1:, :-1]
     sure, unsure = (
         Belief(mean, var * torch.eye(count).expand(1, 10, count, count)) for var in (1e-4, 1.0)
     )
@@ -176,7 +180,9 @@ def test_what_is_believed_to_bend_begins_in_space(
     monkeypatch.setattr(solving, "fit_translations", lambda *given: asked.append(1) or fit(*given))
     solved = solve(drift.burst, 2, sure)
     assert not asked
-    assert rmse(solved.flow_px, drift.flow_px) < 1.1 * rmse(drift_solved.flow_px, drift.flow_px)
+    assert rmse(solved.flow_px, drift.flow_px) < 0.01  # believed to 0.03
+    ends = [psnr(one.posterior.mean, drift.truth) for one in (solved, drift_solved)]
+    assert ends[0] > ends[1] - 0.1
     solve(drift.burst, 2, unsure)
     assert asked  # twin
 
@@ -197,12 +203,14 @@ def test_flows_nearly_the_same_are_not_compared_closely(
         return energies(self, thetas, tolerance)
 
     monkeypatch.setattr(Joint, "_energies", seen)
-    joint.keep_the_best(theta + 0.001)
+    joint.theta = nearly = theta + 0.004 * (torch.arange(10) > 0)[:, None, None]
+    joint.keep_the_best(theta)
     assert tolerances == [LOOSE]
-    assert torch.equal(joint.theta, theta)
+    assert torch.equal(joint.theta, nearly)
     monkeypatch.setattr(joint_module, "SAME_PX", 0.0)
-    joint.keep_the_best(theta + 0.001)
+    joint.keep_the_best(theta)
     assert tolerances == [LOOSE, LOOSE, FINE]  # twin
+    assert torch.equal(joint.theta, theta)
 
 
 def test_drift_is_registered_and_reconstructed(drift: Simulated, drift_solved) -> None:

@@ -10,7 +10,7 @@ import torch
 from pushframe import prior
 from pushframe.burst import Simulated
 from pushframe.simulate import PRESETS, simulate
-from pushframe.solver import joint, motion, rise, search, solve
+from pushframe.solver import joint, lost, motion, rise, search, solve
 from pushframe.solver.motion import Task
 
 PAPER = PRESETS["paper"]
@@ -90,3 +90,28 @@ def test_few_frames_of_water_are_fitted_again(frames: int, monkeypatch: pytest.M
     ends = error()
     monkeypatch.setattr(rise, "HELD", torch.inf)
     assert ends < 0.9 * error()  # twin
+
+
+def test_a_frame_of_water_that_began_a_wave_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spectrum that may rise leaves nothing unexplained, wherever the frame is."""
+    batch = dark_water(frames=8, size=40)
+    kept, start_px = torch.ones(1, 8, dtype=torch.bool), batch.flow_px.clone()
+    start_px[:, 3] += torch.tensor([1.4, -0.9])
+
+    def off() -> float:
+        found_px = lost.fit_translations(batch.burst, start_px, kept, 2).flow_px
+        return float((found_px - batch.flow_px)[:, 1:].square().mean().sqrt())
+
+    assert off() < 0.03
+    monkeypatch.setattr(lost, "energy_at", lambda *given: -given[2].sum((1, 2)) * 0)
+    assert off() > 0.1  # twin: that from the start
+
+
+def test_nine_frames_of_which_one_was_left_out_are_few() -> None:
+    batch = dark_water(frames=9, size=32)
+    kept = torch.ones(1, 9, dtype=torch.bool)
+    fit = Task(batch.burst, batch.flow_px, kept, 2).settled()
+    assert not rise.held_down(Task(batch.burst, batch.flow_px, kept, 2), fit)
+    kept[:, 5] = False
+    fewer = Task(batch.burst, batch.flow_px, kept, 2)
+    assert rise.held_down(fewer, fewer.settled())

@@ -68,19 +68,24 @@ def all_bending(made: Reconstruction) -> Tensor:
 def _projected(made: Reconstruction) -> tuple[Tensor, Tensor]:
     """Residuals of all frames but the reference on what smooth motion would do to them.
 
-    How much that explains, over what it would of noise alone, and the squared motion, px^2, both
-    (B, N - 1).
+    How much that explains beyond a shift, over what it would of noise alone, and the squared
+    motion, px^2, both (B, N - 1).
     """
     weight = made.problem.precision[:, 1:].flatten(2)[:, :, None]
     shape = (made.residual.shape[-2], made.residual.shape[-1])
-    basis = smooth_basis(shape, made.residual)[1:]
-    slopes = torch.stack(slopes_of(made.problem, made.image), 2)[:, 1:, :, None]
-    columns = (slopes * basis).flatten(4).flatten(2, 3)
+    basis = smooth_basis(shape, made.residual)
+    slopes = torch.stack(slopes_of(made.problem, made.image), 2)[:, 1:, None]
+    columns = (slopes * basis[:, None]).flatten(4).flatten(2, 3)  # constants first
     score = (columns * weight) @ made.residual[:, 1:].flatten(2)[..., None]
     normal = (columns * weight) @ columns.mT
     # the prior keeps frames that show next to nothing from telling wild tales
     ridge = 1e-4 * normal.diagonal(dim1=-2, dim2=-1) + COEFFICIENT_PX**-2
-    coefficients = torch.linalg.solve_ex(normal + torch.diag_embed(ridge), score).result
+    normal = normal + torch.diag_embed(ridge)
+    shift, bend = normal[..., :2, :2], normal[..., :2, 2:]
+    answer = torch.linalg.solve_ex(shift, torch.cat([bend, score[..., :2, :]], -1)).result
+    score = score[..., 2:, :] - bend.mT @ answer[..., -1:]
+    normal = normal[..., 2:, 2:] - bend.mT @ answer[..., :-1]
+    coefficients = torch.linalg.solve_ex(normal, score).result
     return (score * coefficients).mean((2, 3)), coefficients.square().sum((2, 3))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..burst import Burst
 from .belief import Evidence, evidence_of
 
 
@@ -33,6 +34,10 @@ class Fit:
     information: Tensor
     slope: Tensor
     scene: Tensor | None = None
+
+    def good(self, burst: Burst) -> Tensor:
+        """The pixels of a burst to use, (B, N, H, W) bool."""
+        return burst.valid & ~self.outlier & self.kept[..., None, None]
 
     def part(self, index: Tensor) -> Fit:
         """That of some bursts of the batch."""

@@ -169,12 +169,13 @@ class Joint:
     def keep_the_best(self, *others: Tensor) -> None:
         """Return to other coefficients, (B, N, 2, K) each, where they are more likely.
 
-        Not to those nearly the same. Most are far from being so likely, and an image solved loosely
-        shows it.
+        Most are far from being so, and an image solved loosely shows it. Those nearly the same must
+        be so as far as that shows.
         """
         thetas, image = torch.stack([self.theta, *others]), self.image
         same = torch.stack([torch.zeros_like(self.kept[:, 0]), *map(self._same, others)])
         energy, slack = self._energies(thetas, LOOSE)
+        same &= energy + slack > energy[0]
         energy = energy.masked_fill(same, torch.inf)
         best, rivals = energy.argmin(0), (energy - slack < energy.amin(0)).sum(0) > 1
         near = rivals.nonzero()[:, 0]

@@ -18,11 +18,11 @@ from ..burst import Burst
 from ..forward import forward_model
 from ..noise import usual_noise_var
 from .belief import Belief
-from .bend import all_bending
+from .bend import all_bending, bending
 from .fit import Fit
 from .image import Reconstruction, reconstruct
 from .motion import Task
-from .peaks import highest_peak, negligible
+from .peaks import energy_at, highest_peak, negligible
 from .rise import held_down
 from .search import Search
 
@@ -45,19 +45,34 @@ def fit_translations(
     """As `Task.settled` and `highest_peak`, of those frames that belong.
 
     Who is to blame is asked before other peaks are looked for: a frame that does not belong fits
-    badly anywhere, but less so at some places. Nor do peaks count under a spectrum that is held
-    down: without those to blame it need not be. Where motion bends, translations are not the answer
-    wherever they are.
+    badly anywhere, but less so at some places. Where motion bends, translations are not the answer
+    wherever they are. Where the spectrum was held down, all is fitted again from where it ended.
     """
     task = Task(burst, start_px, kept, scale, moving=moving, belief=belief)
     fit = task.settled()
-    if not moving:
-        return _refitted(task, fit)
-    index = (~_bent(task, fit)).nonzero()[:, 0]
-    if not len(index):
-        return fit
-    part = task.part(index)
-    return fit.with_part(index, _refitted(part, _without_culprits(part, fit.part(index))))
+    if moving:
+        index = (~_bent(task, fit)).nonzero()[:, 0]
+        if not len(index):
+            return fit
+        part, straight = task.part(index), fit.part(index)
+        fit = fit.with_part(index, _all_found(part, _without_culprits(part, straight)))
+    index = held_down(task, fit).nonzero()[:, 0]
+    return fit.with_part(index, _risen(task.part(index), fit.part(index))) if len(index) else fit
+
+
+def _risen(task: Task, fit: Fit) -> Fit:
+    """Fits with a spectrum that may rise, from the start and from where they ended: the likelier.
+
+    Either may be a wave off, and such a spectrum leaves nothing unexplained.
+    """
+    again = dataclasses.replace(task, kept=fit.kept, belong=True)
+    first, second = (
+        highest_peak(begun, begun.settled()) if task.moving else begun.settled()
+        for begun in (again, dataclasses.replace(again, start_px=fit.flow_px))
+    )
+    own, other = (energy_at(again, fit, one.flow_px, one.gain) for one in (first, second))
+    index = (other < own).nonzero()[:, 0]
+    return first.with_part(index, second.part(index))
 
 
 def _bent(task: Task, fit: Fit) -> Tensor:
@@ -66,29 +81,15 @@ def _bent(task: Task, fit: Fit) -> Tensor:
     poor = (fit.mismatch > negligible(task)) | (fit.kept != task.kept).any(1)
     index = poor.nonzero()[:, 0]
     if len(index) and not task.burst.days:  # what days changed looks like bends
-        bent[index] = all_bending(_imaged(task.part(index), fit.part(index)))
+        made = _imaged(task.part(index), fit.part(index))
+        bent[index] = bending(made) & all_bending(made)
     return bent
 
 
 def _imaged(task: Task, fit: Fit) -> Reconstruction:
     """The image that a fit makes of its frames."""
-    good = task.burst.valid & ~fit.outlier & fit.kept[..., None, None]
+    good = fit.good(task.burst)
     return reconstruct(task.burst, good, fit.flow_px, fit.gain, fit.knots, task.scale, fit.scene)
-
-
-def _refitted(task: Task, fit: Fit) -> Fit:
-    """A fit at its highest peak, where its spectrum was held down by one that was not."""
-    held = held_down(task, fit)
-    for belong in (False, True):
-        index = (held == belong).nonzero()[:, 0]
-        if not len(index):
-            continue
-        part, found = task.part(index), fit.part(index)
-        if belong:
-            part = dataclasses.replace(part, kept=found.kept, belong=True)
-            found = part.settled()
-        fit = fit.with_part(index, _all_found(part, found) if task.moving else found)
-    return fit
 
 
 def _all_found(task: Task, fit: Fit) -> Fit:

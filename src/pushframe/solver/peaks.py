@@ -130,7 +130,7 @@ def _higher_peak(
     growing with what is wrong, excuses any peak. The fit from the highest counts if it explains
     more: with the wrong model other peaks are no better.
     """
-    best_px, least = fit.flow_px, _energy(task, fit, fit.flow_px, fit.gain)
+    best_px, least = fit.flow_px, energy_at(task, fit, fit.flow_px, fit.gain)
     for start_px, off_px, whose in starts(task, fit, grown_px, anchors):
         search = task.search(start_px)
         jitter = first_jitter(start_px, task.belief, off_px)
@@ -138,7 +138,7 @@ def _higher_peak(
             search.jitter_px = jitter / 2**count
             search.look()
             search.step(moving=True)
-        energy = _energy(task, fit, search.flow_px, search.gain)
+        energy = energy_at(task, fit, search.flow_px, search.gain)
         likelier = (energy < least - CLEARLY) & whose
         best_px = torch.where(likelier[:, None, None], search.flow_px, best_px)
         least = torch.where(likelier, energy, least)
@@ -185,7 +185,7 @@ def _grown(task: Task, anchor: int) -> Tensor:
     return grown_places(task.burst, task.start_px, task.kept, task.scale, anchor, task.belong)
 
 
-def _energy(task: Task, fit: Fit, flow_px: Tensor, gain: Tensor) -> Tensor:
+def energy_at(task: Task, fit: Fit, flow_px: Tensor, gain: Tensor) -> Tensor:
     """Minus twice the log posterior of shifts and gains without any mismatch, (B,).
 
     Under the windows of the fit, and with a spectrum that has settled as far as that of others.

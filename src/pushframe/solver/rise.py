@@ -2,7 +2,8 @@
 
 The spectrum of few frames must not rise while it is open whether they belong together
 (`prior.largest_rise`). Where that holds it down, and misleads the shifts, they are to be fitted
-once more, when frames that do not belong have been left out.
+once more, when frames to blame have been looked for, as if the others did. In space, where masks
+and bends are fitted, it is held down all the same.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..prior import KNOTS
+from ..prior import FEW, KNOTS
 from .fit import Fit
 from .motion import Task
 from .search import Search
@@ -21,9 +22,9 @@ HELD = 0.05  # of log power, by which a spectrum would rise at one look, if it m
 def held_down(task: Task, fit: Fit) -> Tensor:
     """The bursts of a fit whose spectrum would rise if it might, (B,) bool."""
     held = torch.zeros_like(fit.kept[:, 0])
-    count = fit.kept.sum(1)
+    count, aliases = fit.kept.sum(1), task.scale**2
     # as many frames as aliases explain any spectrum, wherever they are
-    index = (task.few() & (count > task.scale**2)).nonzero()[:, 0]
+    index = ((count > aliases) & (count <= FEW * aliases)).nonzero()[:, 0]
     if not len(index) or task.burst.days:
         return held
     part, found = task.part(index), fit.part(index)

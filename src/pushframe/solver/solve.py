@@ -16,7 +16,7 @@ from .belief import Belief, Evidence
 from .bend import bending, smooth_basis
 from .image import Reconstruction, reconstruct
 from .lost import fit_translations
-from .motion import Task
+from .motion import Task, spectrum_of_translations
 from .outliers import agreeing_frames, foreign_pixels, hidden_share
 from .peaks import highest_peak
 from .piece import Piece, merged, merged_flows
@@ -83,6 +83,13 @@ class _Task:
             knots=None if self.knots is None else self.knots[index],
         )
 
+    def begun(self) -> _Task:
+        """The same with the spectrum that the frames show where they start."""
+        burst = dataclasses.replace(self.burst, valid=self.burst.valid & self.kept[..., None, None])
+        gain = torch.ones_like(self.start_px[..., 0])
+        knots = spectrum_of_translations(burst, self.start_px, gain, self.scale)
+        return dataclasses.replace(self, knots=knots)
+
     def believed(self, functions: int) -> Belief | None:
         """What is believed of flows made of so many functions: the constant, or all."""
         if self.belief is None or functions > 1:
@@ -135,8 +142,7 @@ def locate_translations(burst: Burst, scale: int, unbiased: bool = True) -> Loca
     fit = task.settled()
     if unbiased:
         fit = highest_peak(task, fit)
-    used = burst.valid & ~fit.outlier & fit.kept[..., None, None]
-    return Located(fit.flow_px, fit.gain, used, fit.covariance)
+    return Located(fit.flow_px, fit.gain, fit.good(burst), fit.covariance)
 
 
 def measure(burst: Burst, scale: int, belief: Belief | None = None) -> Evidence:
@@ -201,25 +207,32 @@ def _pieces(burst: Burst, scale: int, motion: Tensor | Belief | None) -> list[Pi
 def _solved(task: _Task) -> list[Piece]:
     """Translations in Fourier space; from there, in space, what is masked and what bends.
 
-    What is believed to bend is fitted in space at once. Not where frames are of different days:
-    what the days left looks like bends and like detail.
+    Not where frames are of different days: what the days left looks like bends and like detail.
+    What is believed for sure to bend is fitted in space at once.
     """
     if task.burst.days:
         return [_in_fourier_space(task)]
     basis = smooth_basis(task.burst.shape, task.start_px)
-    bent = torch.zeros_like(task.kept[:, 0]) if task.belief is None else task.belief.bends()
-    curved, straight = bent.nonzero()[:, 0], (~bent).nonzero()[:, 0]
-    pieces = [_in_space(task.part(curved), basis)] if len(curved) else []
+    bent = sure = torch.zeros_like(task.kept[:, 0])
+    if task.belief is not None:
+        bent = task.belief.bends()
+        sure = bent & task.belief.sure().all(1)
+    curved, straight = sure.nonzero()[:, 0], (~sure).nonzero()[:, 0]
+    pieces = [_in_space(task.part(curved).begun(), basis)] if len(curved) else []
     if not len(straight):
         return pieces
     shifted = _in_fourier_space(task.part(straight))
-    others = _replaced(shifted, task, task.much_masked()[straight], basis[:1])
+    others = _replaced(shifted, task, (task.much_masked() & ~bent)[straight], basis[:1])
     # before bends: what a grid cannot hold looks like them
     others = [fine for piece in others for fine in piece.refined(task.burst)]
     if task.moving:
         if task.belief is not None:
             task = dataclasses.replace(task, belief=task.belief.loosened(~bent))
-        others = [new for old in others for new in _replaced(old, task, bending(old.made), basis)]
+        others = [
+            new
+            for old in others
+            for new in _replaced(old, task, bent[old.index] | bending(old.made), basis)
+        ]
     return pieces + others
 
 
@@ -248,7 +261,7 @@ def _in_fourier_space(task: _Task) -> Piece:
     """Translations, as `motion` finds them."""
     burst, scale = task.burst, task.scale
     fit = fit_translations(burst, task.start_px, task.kept, scale, task.moving, task.believed(1))
-    good = burst.valid & ~fit.outlier & fit.kept[..., None, None]
+    good = fit.good(burst)
     made = reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, scale, fit.scene)
     found = (fit.gain, fit.knots, fit.kept, good, fit.covariance)
     return Piece(task.index, fit.flow_px, lambda: made, *found)
