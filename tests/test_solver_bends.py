@@ -14,6 +14,7 @@ from pushframe import Burst
 from pushframe.burst import Posterior, Simulated, stack
 from pushframe.geometry import flow_field
 from pushframe.registration import masked_match, phase_correlation, register
+from pushframe.scenes import procedural_scene
 from pushframe.simulate import PRESETS, Simulation, simulate
 from pushframe.solver import joint as joint_module
 from pushframe.solver import locate, lost, solve
@@ -161,6 +162,20 @@ def test_where_motion_bends_no_other_translations_are_looked_for(
     monkeypatch.setattr(lost, "all_bending", lambda _: torch.zeros(1, dtype=torch.bool))
     lost.fit_translations(burst, start_px, kept, 2)
     assert looked  # twin
+
+
+def test_few_bent_frames_do_not_hide_on_a_finer_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is room for anything there."""
+    setting = dataclasses.replace(PAPER, frames=8, size=48, motion="drift")
+    side = setting.source_size
+    scenes = torch.stack([torch.from_numpy(procedural_scene((side, side), k)) for k in range(2)])
+    batch = simulate(scenes / setting.white_level, setting, torch.Generator().manual_seed(1))
+    burst, truth = batch.burst.part(torch.tensor([1])), batch.truth[1:]
+    found = solve(burst, 2)
+    assert found.flow_px.ndim == 5
+    assert psnr(found.posterior.mean, truth) > 56
+    monkeypatch.setattr(lost, "all_bending", lambda _: torch.zeros(1, dtype=torch.bool))
+    assert psnr(solve(burst, 2).posterior.mean, truth) < 40  # twin
 
 
 def test_what_is_believed_to_bend_begins_in_space(

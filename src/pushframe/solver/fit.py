@@ -21,6 +21,7 @@ class Fit:
     knots: (B, TERMS) log power of the image. mismatch: (B,) variance that the model leaves.
     outlier: (B, N, H, W) pixels that disagree with the other frames. kept: (B, N) frames used.
     information, slope: (B, 3N, 3N) and (B, N, 3), of the likelihood alone, where the search ended.
+    bent: (B,) bool, whether bends would explain what translations do not, as far as was asked.
     scene: (B, h, w), nearly the image, on the canvas of a `GaussianProblem`, if the fit made one.
     """
 
@@ -33,6 +34,7 @@ class Fit:
     kept: Tensor
     information: Tensor
     slope: Tensor
+    bent: Tensor
     scene: Tensor | None = None
 
     def good(self, burst: Burst) -> Tensor:

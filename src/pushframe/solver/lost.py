@@ -51,7 +51,8 @@ def fit_translations(
     task = Task(burst, start_px, kept, scale, moving=moving, belief=belief)
     fit = task.settled()
     if moving:
-        index = (~_bent(task, fit)).nonzero()[:, 0]
+        fit = dataclasses.replace(fit, bent=_bent(task, fit))
+        index = (~fit.bent).nonzero()[:, 0]
         if not len(index):
             return fit
         part, straight = task.part(index), fit.part(index)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..burst import Burst
@@ -139,6 +140,7 @@ class Task:
             search.outlier,
             search.kept,
             *likelihood(search),
+            torch.zeros_like(search.arrived),
             search.whole.scene,
         )
 

@@ -211,7 +211,7 @@ def _solved(task: _Task) -> list[Piece]:
     What is believed for sure to bend is fitted in space at once.
     """
     if task.burst.days:
-        return [_in_fourier_space(task)]
+        return [_in_fourier_space(task)[0]]
     basis = smooth_basis(task.burst.shape, task.start_px)
     bent = sure = torch.zeros_like(task.kept[:, 0])
     if task.belief is not None:
@@ -221,18 +221,22 @@ def _solved(task: _Task) -> list[Piece]:
     pieces = [_in_space(task.part(curved).begun(), basis)] if len(curved) else []
     if not len(straight):
         return pieces
-    shifted = _in_fourier_space(task.part(straight))
-    others = _replaced(shifted, task, (task.much_masked() & ~bent)[straight], basis[:1])
-    # before bends: what a grid cannot hold looks like them
+    shifted, looks_bent = _in_fourier_space(task.part(straight))
+    free = task
+    if task.belief is not None:
+        free = dataclasses.replace(task, belief=task.belief.loosened(~bent))
+    # before the grid is doubted: what bends looks like more than it holds, too
+    bends = bent[straight] | looks_bent
+    if bool(bends.any()):
+        pieces.append(_again(shifted.part(bends), free, basis))
+        if bool(bends.all()):
+            return pieces
+        shifted = shifted.part(~bends)
+    others = _replaced(shifted, task, task.much_masked()[shifted.index], basis[:1])
+    # before bends are asked for once more: what a grid cannot hold looks like them
     others = [fine for piece in others for fine in piece.refined(task.burst)]
     if task.moving:
-        if task.belief is not None:
-            task = dataclasses.replace(task, belief=task.belief.loosened(~bent))
-        others = [
-            new
-            for old in others
-            for new in _replaced(old, task, bent[old.index] | bending(old.made), basis)
-        ]
+        others = [new for old in others for new in _replaced(old, free, bending(old.made), basis)]
     return pieces + others
 
 
@@ -240,10 +244,14 @@ def _replaced(piece: Piece, task: _Task, chosen: Tensor, basis: Tensor) -> list[
     """A piece with some of its bursts, (B,) bool, fitted anew in space, from where they are."""
     if not bool(chosen.any()):
         return [piece]
-    old = piece.part(chosen)
-    again = dataclasses.replace(task.part(old.index), start_px=old.flow_px, knots=old.knots)
-    fitted = _in_space(again, basis)
+    fitted = _again(piece.part(chosen), task, basis)
     return [fitted] if bool(chosen.all()) else [piece.part(~chosen), fitted]
+
+
+def _again(old: Piece, task: _Task, basis: Tensor) -> Piece:
+    """The bursts of a piece, of the whole batch of a task, fitted anew in space."""
+    part = task.part(old.index)
+    return _in_space(dataclasses.replace(part, start_px=old.flow_px, knots=old.knots), basis)
 
 
 def without_foreign(burst: Burst, flow_px: Tensor | None = None) -> tuple[Burst, Tensor, Tensor]:
@@ -257,14 +265,14 @@ def without_foreign(burst: Burst, flow_px: Tensor | None = None) -> tuple[Burst,
     return dataclasses.replace(burst, valid=burst.valid & ~foreign), kept, start_px
 
 
-def _in_fourier_space(task: _Task) -> Piece:
-    """Translations, as `motion` finds them."""
+def _in_fourier_space(task: _Task) -> tuple[Piece, Tensor]:
+    """Translations, as `lost` finds them, and whether bends would explain more, (B,) bool."""
     burst, scale = task.burst, task.scale
     fit = fit_translations(burst, task.start_px, task.kept, scale, task.moving, task.believed(1))
     good = fit.good(burst)
     made = reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, scale, fit.scene)
     found = (fit.gain, fit.knots, fit.kept, good, fit.covariance)
-    return Piece(task.index, fit.flow_px, lambda: made, *found)
+    return Piece(task.index, fit.flow_px, lambda: made, *found), fit.bent
 
 
 def _in_space(task: _Task, basis: Tensor) -> Piece:
