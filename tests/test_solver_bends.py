@@ -157,7 +157,8 @@ def test_where_motion_bends_no_other_translations_are_looked_for(
         lost, "highest_peak", lambda task, fit: looked.append(len(task.kept)) or fit
     )
     burst, kept, start_px = without_foreign(drift.burst)
-    lost.fit_translations(burst, start_px, kept, 2)
+    monkeypatch.setattr(lost, "held_down", lambda _, fit: torch.ones_like(fit.kept[:, 0]))
+    assert bool(lost.fit_translations(burst, start_px, kept, 2).bent)
     assert not looked
     monkeypatch.setattr(lost, "all_bending", lambda _: torch.zeros(1, dtype=torch.bool))
     lost.fit_translations(burst, start_px, kept, 2)

@@ -46,7 +46,7 @@ def fit_translations(
 
     Who is to blame is asked before other peaks are looked for: a frame that does not belong fits
     badly anywhere, but less so at some places. Where motion bends, translations are not the answer
-    wherever they are. Where the spectrum was held down, all is fitted again from where it ended.
+    wherever they are. Where the spectrum was held down, translations are fitted once more.
     """
     task = Task(burst, start_px, kept, scale, moving=moving, belief=belief)
     fit = task.settled()
@@ -57,7 +57,7 @@ def fit_translations(
             return fit
         part, straight = task.part(index), fit.part(index)
         fit = fit.with_part(index, _all_found(part, _without_culprits(part, straight)))
-    index = held_down(task, fit).nonzero()[:, 0]
+    index = (held_down(task, fit) & ~fit.bent).nonzero()[:, 0]
     return fit.with_part(index, _risen(task.part(index), fit.part(index))) if len(index) else fit
 
 
