@@ -9,10 +9,11 @@ import pytest
 import torch
 
 import pushframe.spectral as spectral
+from pushframe.folding import half_weight, image_frequencies
 from pushframe.ops import median_over_frames, pool
 from pushframe.ops.fused import kernels
 from pushframe.prior import power_law, spectral_basis, spectrum_at
-from pushframe.spectral import AliasBlocks, half_weight, image_frequencies, transfer
+from pushframe.spectral import AliasBlocks, transfer
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pushframe import spectral
+from pushframe.folding import axis_frequencies, half_weight, image_frequencies, to_folded, to_image
 from pushframe.forward import forward_model
 from pushframe.linear import leading_factor, library_inverse, small_inverse
 from pushframe.prior import (
@@ -27,17 +28,7 @@ from pushframe.prior import (
     spectral_basis,
     spectrum_at,
 )
-from pushframe.spectral import (
-    LOW_ROWS,
-    AliasBlocks,
-    axis_frequencies,
-    half_weight,
-    image_frequencies,
-    to_folded,
-    to_image,
-    transfer,
-    typical_rows,
-)
+from pushframe.spectral import LOW_ROWS, AliasBlocks, transfer, typical_rows
 
 CASES = [(2, (9, 10)), (3, (8, 7)), (4, (6, 6)), (2, (8, 8))]
 

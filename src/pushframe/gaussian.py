@@ -15,12 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .filters import highest_near, tukey
+from .folding import half_weight, image_frequencies, to_image
 from .forward import canvas_shape, forward_model
 from .linear import conjugate_gradients
 from .local_prior import LocalPrior
 from .ops import spread
 from .prior import scaled, spectral_basis, spectrum_at
-from .spectral import AliasBlocks, half_weight, image_frequencies, to_image, transfer
+from .spectral import AliasBlocks, transfer
 
 CANVAS_PAD_PX = 4  # low-res px: room for shifted frames; the kernel's tails end there
 

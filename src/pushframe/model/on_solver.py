@@ -21,6 +21,7 @@ from ..burst import Burst, Posterior
 from ..checks import check_scale, require
 from ..errors import UsageError
 from ..filters import gaussian_blur
+from ..folding import to_folded, to_image
 from ..gaussian import GaussianProblem
 from ..linear import sum_of_products
 from ..ops import Splat, splat
@@ -28,7 +29,6 @@ from ..solver.finer import finer
 from ..solver.image import Reconstruction, detailed, reconstruct
 from ..solver.spectrum import spectrum_of_burst
 from ..solver.variance import alignment_variance, noise_variance
-from ..spectral import to_folded, to_image
 from .blocks import Trunk, conv, set_bias
 from .network import Motion, Network
 

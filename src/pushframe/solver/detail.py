@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..filters import gaussian_blur
+from ..folding import half_weight
 from ..gaussian import GaussianProblem, node_blocks, node_prior
 from ..local_prior import LocalPrior, analyse
 from ..ops import spread
-from ..spectral import half_weight
 
 SMOOTHING_HPX = 2.0  # over which detail is counted
 SCATTER = 2 / (4 * math.pi * SMOOTHING_HPX**2)  # variance of white noise's power, so smoothed

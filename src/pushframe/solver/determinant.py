@@ -10,8 +10,9 @@ import math
 import torch
 from torch import Tensor
 
+from ..folding import axis_frequencies, half_weight
 from ..gaussian import GaussianProblem, node_blocks, spread_nodes
-from ..spectral import AliasBlocks, axis_frequencies, half_weight
+from ..spectral import AliasBlocks
 
 
 def log_determinant(problem: GaussianProblem) -> Tensor:

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from ..burst import Burst
+from ..folding import power_of
 from ..registration import reordered
-from ..spectral import power_of, transfer
+from ..spectral import transfer
 from .search import Search
 
 LOOKS = 6  # at the first frame, in which its spectrum shows

@@ -8,8 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..folding import half_weight, image_frequencies
 from ..prior import spectral_basis, spectrum_at
-from ..spectral import AliasBlocks, half_weight, image_frequencies, transfer
+from ..spectral import AliasBlocks, transfer
 from .belief import Evidence, evidence_of, on_diagonal, unheld
 from .joint import Joint
 

@@ -6,9 +6,9 @@ import math
 
 from torch import Tensor
 
+from ..folding import axis_frequencies, half_weight, image_frequencies
 from ..gaussian import folded_basis
 from ..prior import counted_basis
-from ..spectral import axis_frequencies, half_weight, image_frequencies
 
 
 class Lattice:

@@ -42,7 +42,7 @@ class Task:
     start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool, frames to use. steps: of
     few frames. With `moving` False the shifts stay as they are and only the rest is fitted. belief:
     of translations and gains. unbiased: take out what windows do to frames, in a few steps more; it
-    matters more to gains than to shifts. belong: as far as the spectrum goes, the frames are known
+    matters more to gains than to shifts. belong: the spectrum may rise, as if the frames were known
     to show one scene. Never worse than its start: where the likelihood (with the belief, the
     posterior) ended below that of the start, the start is kept.
     """

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from ..filters import tukey
+from ..folding import to_folded
 from ..forward import per_axis
 from ..gaussian import GaussianProblem
-from ..spectral import Transfer, to_folded, transfer
+from ..spectral import Transfer, transfer
 
 TAPER = 1 / 8  # share of the frame's width over which the window falls to zero, at each side
 UNNOTICED_PX = 1.0  # by which a frame may miss the end of the window

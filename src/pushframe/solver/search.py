@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..burst import Burst
+from ..folding import power_of
 from ..gaussian import GaussianProblem, weighted_mean
 from ..noise import frame_noise_var
 from ..prior import (
@@ -20,7 +21,7 @@ from ..prior import (
     spectrum_at,
     without_directions,
 )
-from ..spectral import AliasBlocks, power_of
+from ..spectral import AliasBlocks
 from .belief import Belief
 from .judge import frame_mean, judge_residuals
 from .lattice import Lattice

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ..burst import Burst
 from ..filters import tukey
+from ..folding import half_weight, power_of, to_folded
 from ..gaussian import GaussianProblem, folded_basis, weighted_mean
 from ..noise import frame_noise_var
 from ..prior import counted_basis, fit_spectrum, largest_rise, power_law, spectrum_at
-from ..spectral import half_weight, power_of, to_folded
 from .motion import spectrum_of_translations
 from .outliers import hidden_share
 

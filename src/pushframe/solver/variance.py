@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..filters import gaussian_blur
+from ..folding import half_weight, image_frequencies, to_folded, to_image
 from ..gaussian import GaussianProblem, node_blocks
 from ..linear import leading_factor
 from ..ops import spread
-from ..spectral import AliasBlocks, half_weight, image_frequencies, to_folded, to_image, transfer
+from ..spectral import AliasBlocks, transfer
 from .detail import POWER_RANGE
 from .image import Reconstruction
 
