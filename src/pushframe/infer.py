@@ -25,11 +25,10 @@ from .motion_table import FrameMotion, MotionTable
 from .noise_law import MIDDLE_PX, with_noise_law
 from .ops import splat
 from .scene_motion import SceneMotion, Tile, register_scene
-from .seams import Block, Seams, tile_axes, tile_corners
+from .seams import Block, Seams, tile_axes, tile_corners, tiles_at_once
 from .solver import Belief
 from .version import __version__
 
-TILES_AT_ONCE = 8
 MIN_COVER = 0.5  # of the middle, by a frame whose noise is to be told
 
 
@@ -129,15 +128,16 @@ class Reconstruction:
             batch = tiled_batch(self.source, tiles, self.facts).to(self.device)
             return batch, moves_of(self.source, tiles).to(self.device)
 
-        return register_scene(self.source.shape, cut, self.scale)
+        at_once = tiles_at_once(self.device, self.facts.count)
+        return register_scene(self.source.shape, cut, self.scale, at_once)
 
     def parts(self) -> Iterator[Part]:
         """All pixels of the product, each once: a part for each tile, row by row."""
         total = math.prod(map(len, tile_axes(self.source.shape)))
         corners = tile_corners(self.source.shape)
         seams = Seams(self.source.shape, self.scale)
-        done = 0
-        while group := list(islice(corners, TILES_AT_ONCE)):
+        done, at_once = 0, tiles_at_once(self.device, self.facts.count)
+        while group := list(islice(corners, at_once)):
             for block in self._lay_tiles(group, seams):
                 yield self._in_dn(block)
             done += len(group)
@@ -177,16 +177,18 @@ class Reconstruction:
         estimate: Estimate = self.method.run(batch, self.scale, belief)
         samples = count_samples(batch, estimate, self.scale)
         self.motion.update(batch, estimate)
+        # all tiles at once: a GPU takes as long to hand over one, and to lay it
+        mean, var = estimate.posterior.mean.cpu(), estimate.posterior.var
+        var, samples = None if var is None else var.cpu(), samples.cpu()
         for index, tile in enumerate(tiles):
-            posterior = estimate.posterior[index]
-            yield seams.lay(tile, posterior.mean, posterior.var, samples[index])
+            yield seams.lay(tile, mean[index], None if var is None else var[index], samples[index])
 
     def _in_dn(self, block: Block) -> Part:
         if block.var is None:
             self.notes[_no_bar(self.method_name)] = None
-        gain, black = self.facts.gain[0, 0].to(self.device), self.facts.black_level[0]
-        mean, std = _to_dn(block.mean, block.var, gain, black.to(self.device))
-        return Part(block.row, block.column, mean, std, block.samples.cpu().numpy())
+        gain, black = self.facts.gain[0, 0].cpu(), self.facts.black_level[0].cpu()
+        mean, std = _to_dn(block.mean, block.var, gain, black)
+        return Part(block.row, block.column, mean, std, block.samples.numpy())
 
 
 def make_product(

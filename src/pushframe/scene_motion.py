@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .burst import Burst
 from .geometry import pixel_grid
-from .seams import tile_corners
+from .seams import TILES_AT_ONCE, tile_corners
 from .solver import Belief, Evidence, measure
 from .solver.belief import NOTHING
 from .solver.bend import smooth_basis, smooth_functions
@@ -28,7 +28,6 @@ from .solver.bend import smooth_basis, smooth_functions
 WINDOW_PX = 64
 MAX_WINDOWS = 6  # along each axis
 AFFORDABLE = ((16, None), (6, 3), (0, 1))  # windows: functions, of the constant, slopes, all
-AT_ONCE = 8  # windows
 MAX_LOOKS = 3  # at the windows, where motion bends
 GRID = 16  # points along each axis at which fields are summed up
 ROUNDS = 30  # of learning the variances
@@ -99,15 +98,19 @@ class SceneMotion:
 
 
 def register_scene(
-    shape: tuple[int, int], cut: Callable[[Sequence[Tile]], tuple[Burst, Tensor]], scale: int
+    shape: tuple[int, int],
+    cut: Callable[[Sequence[Tile]], tuple[Burst, Tensor]],
+    scale: int,
+    at_once: int = TILES_AT_ONCE,
 ) -> SceneMotion | None:
     """The motion of a scene from windows spread over it; None where one tile is all there is.
 
     shape: of the scene, low-res px. cut: gives windows as a batch, and the whole px (B, N, 2) by
-    which their frames were moved. Where motion bends, windows are looked at again with it.
+    which their frames were moved. at_once: how many to cut together. Where motion bends, windows
+    are looked at again with it.
     """
     tiles = spread_windows(shape)
-    groups = [tiles[k : k + AT_ONCE] for k in range(0, len(tiles), AT_ONCE)]
+    groups = [tiles[k : k + at_once] for k in range(0, len(tiles), at_once)]
     scene: SceneMotion | None = None
     for _ in range(MAX_LOOKS if len(tiles) > 1 else 0):
         told, moves = [], []

@@ -13,6 +13,19 @@ from torch import Tensor
 LARGEST_TILE_PX = 128  # larger frames are worked on in overlapping tiles
 TILE_PX = 96
 OVERLAP_PX = 16
+TILES_AT_ONCE = 8  # on a CPU, which more do not make faster
+MOST_AT_ONCE = 256
+BYTES_A_SAMPLE = 256  # of a tile's frames, while they are worked on by the solver
+MEMORY_SHARE = 0.25  # of what a GPU has free; bends and networks may take twice as much
+
+
+def tiles_at_once(device: torch.device, frames: int) -> int:
+    """How many tiles of so many frames to work on together: a GPU is idle with few."""
+    if device.type != "cuda":
+        return TILES_AT_ONCE
+    free, _ = torch.cuda.mem_get_info(device)
+    room = MEMORY_SHARE * free / (BYTES_A_SAMPLE * frames * TILE_PX**2)
+    return min(max(int(room), TILES_AT_ONCE), MOST_AT_ONCE)
 
 
 def tile_axes(shape: tuple[int, int]) -> tuple[list[slice], list[slice]]:

@@ -33,17 +33,18 @@ def grown_places(
     start_px: Tensor,
     kept: Tensor,
     scale: int,
-    anchor: int = 0,
+    anchor: Tensor | int = 0,
     belong: bool = False,
 ) -> Tensor:
     """Translations (B, N, 2) of the frames kept (B, N), grown from the least noisy of them.
 
     start_px: (B, N, 2), of which the median is used, and frames that are not kept stay there.
-    anchor: how many less noisy frames there are than that to begin with.
+    anchor: how many less noisy frames there are than that to begin with, one number or (B,).
     """
     exposure = torch.where(kept, burst.exposure, 0)
-    rank = (kept.sum(1, keepdim=True) - 1).clamp(0, anchor)
-    first = exposure.argsort(dim=1, descending=True, stable=True).gather(1, rank)
+    rank = torch.as_tensor(anchor, device=kept.device).minimum(kept.sum(1) - 1).clamp(min=0)
+    by_noise = exposure.argsort(dim=1, descending=True, stable=True)
+    first = by_noise.gather(1, rank[:, None])
     place = torch.arange(burst.count, device=first.device)
     order = torch.where(place == first, -1, place).argsort(1)
     back = order.argsort(1)

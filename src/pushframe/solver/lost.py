@@ -124,7 +124,7 @@ def _all_found(task: Task, fit: Fit) -> Fit:
 def _without_culprits(task: Task, fit: Fit) -> Fit:
     """Where much is left unexplained, a fit without the one frame that is to blame, if one is.
 
-    Each of the frames that surprised most at the start is left out in turn.
+    Each of the frames that surprised most at the start is left out, in fits of their own.
     """
     much = fit.mismatch > SUSPICIOUS * usual_noise_var(task.burst)
     whole = (fit.kept == task.kept).all(1)
@@ -139,18 +139,15 @@ def _without_culprits(task: Task, fit: Fit) -> Fit:
     search.budget()
     surprise = search.judgement.surprise().masked_fill(~part.kept, 0).nan_to_num(torch.inf)
     surprise[:, 0] = -1  # the reference stays
-    fits, agreed = [], []
-    for suspect in surprise.topk(min(SUSPECTS, task.burst.count - 1)).indices.T:
-        others = part.kept.scatter(1, suspect[:, None], False)
-        fits.append(dataclasses.replace(part, kept=others).settled())
-        agreed.append((fits[-1].kept == others).all(1))
-    left = torch.stack([one.mismatch for one in fits])
-    explained = (left < EXPLAINED * fit.mismatch[index]) & torch.stack(agreed)
+    suspects = surprise.topk(min(SUSPECTS, task.burst.count - 1)).indices.T  # (S, n)
+    kept = torch.stack([part.kept.scatter(1, who[:, None], False) for who in suspects])
+    many = part.part(torch.arange(len(index), device=index.device).repeat(len(suspects)))
+    fits = dataclasses.replace(many, kept=kept.flatten(0, 1)).settled()
+    agreed = (fits.kept == kept.flatten(0, 1)).all(1).view(suspects.shape)
+    explained = (fits.mismatch.view(suspects.shape) < EXPLAINED * fit.mismatch[index]) & agreed
     guilty = explained.sum(0) == 1
-    for number, one in enumerate(fits):
-        chosen = (guilty & explained[number]).nonzero()[:, 0]
-        fit = fit.with_part(index[chosen], one.part(chosen))
-    return fit
+    number, chosen = (explained & guilty).nonzero(as_tuple=True)
+    return fit.with_part(index[chosen], fits.part(number * len(index) + chosen))
 
 
 def nearest_places(made: Reconstruction, burst: Burst, gain: Tensor) -> Tensor:

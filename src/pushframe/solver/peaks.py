@@ -35,6 +35,7 @@ ANCHORS = ((1,), (2, 3), (4, 5), (6, 7, 8, 9))
 ALIKE_PX = 0.15  # within which places grown from the least noisy one confirm a fit
 SCATTERED, SCATTER_PX = 8, 0.06  # starts of few frames, about where the reference says
 LOST = 0.01  # mismatch over the variance of the scene
+LEAST_AT_ONCE = 16  # bursts that are searched for together, or as many as the batch has
 
 
 def fit_motion(
@@ -67,14 +68,17 @@ def highest_peak(task: Task, fit: Fit) -> Fit:
     index = (doubtful(task, fit) & whole).nonzero()[:, 0]
     if not len(index):
         return fit
-    grown_px = _grown(task.part(index), 0)
+    at_once = max(len(task.kept), LEAST_AT_ONCE)
+    (grown_px,) = _grown(task.part(index), (0,), at_once)
     doubted = ~_confirmed(task.part(index), fit.part(index), grown_px)
     index, grown_px = index[doubted], grown_px[doubted]
     for anchors in ANCHORS:
+        enough = task.kept[index].sum(1) > anchors[0]
+        index, grown_px = index[enough], grown_px[enough]
         if not len(index):
             break
         part = task.part(index)
-        again, better = _higher_peak(part, fit.part(index), grown_px, anchors)
+        again, better = _higher_peak(part, fit.part(index), grown_px, anchors, at_once)
         fit = fit.with_part(index[better], again)
         lost = _lost(part, fit.part(index))
         index, grown_px = index[lost], grown_px[lost]
@@ -122,26 +126,32 @@ def negligible(task: Task) -> Tensor:
 
 
 def _higher_peak(
-    task: Task, fit: Fit, grown_px: Tensor, anchors: tuple[int, ...]
+    task: Task, fit: Fit, grown_px: Tensor, anchors: tuple[int, ...], at_once: int
 ) -> tuple[Fit, Tensor]:
     """Fits at likelier peaks than those of a fit, and which bursts they are for (n,).
 
-    Searched for from many `starts`. Shifts and gains are all that is doubted: a mismatch,
-    growing with what is wrong, excuses any peak. The fit from the highest counts if it explains
-    more: with the wrong model other peaks are no better.
+    Searched for from many `starts`, so many at once. Shifts and gains are all that is doubted: a
+    mismatch, growing with what is wrong, excuses any peak. The fit from the highest counts if it
+    explains more: with the wrong model other peaks are no better.
     """
-    best_px, least = fit.flow_px, energy_at(task, fit, fit.flow_px, fit.gain)
-    for start_px, off_px, whose in starts(task, fit, grown_px, anchors):
-        search = task.search(start_px)
-        jitter = first_jitter(start_px, task.belief, off_px)
+    begun = list(starts(task, fit, grown_px, anchors, at_once))
+    places_px = torch.stack([start_px for start_px, _, _ in begun])  # (S, B, N, 2)
+    off = torch.stack([first_jitter(px, task.belief, off_px) for px, off_px, _ in begun])
+    energy = torch.full_like(off, torch.inf)  # (S, B)
+    for which in torch.stack([whose for *_, whose in begun]).nonzero().split(at_once):
+        number, whose = which.unbind(1)
+        part = dataclasses.replace(task.part(whose), start_px=places_px[number, whose])
+        search = part.search(part.start_px)
         for count in range(task.steps):
-            search.jitter_px = jitter / 2**count
+            search.jitter_px = off[number, whose] / 2**count
             search.look()
             search.step(moving=True)
-        energy = energy_at(task, fit, search.flow_px, search.gain)
-        likelier = (energy < least - CLEARLY) & whose
-        best_px = torch.where(likelier[:, None, None], search.flow_px, best_px)
-        least = torch.where(likelier, energy, least)
+        places_px[number, whose] = search.flow_px
+        energy[number, whose] = energy_at(part, fit.part(whose), search.flow_px, search.gain)
+    least, number = energy.min(0)
+    likelier = least < energy_at(task, fit, fit.flow_px, fit.gain) - CLEARLY
+    found_px = places_px[number, torch.arange(len(number), device=number.device)]
+    best_px = torch.where(likelier[:, None, None], found_px, fit.flow_px)
     apart_px = (best_px - fit.flow_px).abs().amax(2) * task.kept
     index = (apart_px.amax(1) > ELSEWHERE_PX).nonzero()[:, 0]
     if not len(index):
@@ -155,16 +165,16 @@ def _higher_peak(
 
 
 def starts(
-    task: Task, fit: Fit, grown_px: Tensor, anchors: tuple[int, ...]
+    task: Task, fit: Fit, grown_px: Tensor, anchors: tuple[int, ...], at_once: int = LEAST_AT_ONCE
 ) -> Iterator[tuple[Tensor, float, Tensor]]:
     """Translations from which other peaks may be found, by how much they may be off, px, and
     the bursts that they are for, (B,) bool."""
     few = task.few()
     everyone = torch.ones_like(few)
-    for anchor in anchors:
-        there = task.kept.sum(1) > anchor
-        if bool(there.any()):
-            yield _grown(task, anchor), FIRST_JITTER_PX, there
+    count = task.kept.sum(1)
+    there = tuple(anchor for anchor in anchors if bool((count > anchor).any()))
+    for anchor, places_px in zip(there, _grown(task, there, at_once), strict=True):
+        yield places_px, FIRST_JITTER_PX, count > anchor
     if anchors != ANCHORS[0]:
         return
     yield task.start_px, PEAK_JITTER_PX, everyone
@@ -180,9 +190,17 @@ def starts(
         yield paired_px + off_px.to(paired_px) * task.kept[..., None], FIRST_JITTER_PX, few
 
 
-def _grown(task: Task, anchor: int) -> Tensor:
-    """As `grown_places`."""
-    return grown_places(task.burst, task.start_px, task.kept, task.scale, anchor, task.belong)
+def _grown(task: Task, anchors: tuple[int, ...], at_once: int) -> Tensor:
+    """As `grown_places`, from several frames of each burst, (len(anchors), B, N, 2)."""
+    number = torch.arange(len(anchors) * len(task.kept), device=task.kept.device)
+    anchor = torch.tensor(anchors, device=number.device)
+    found = []
+    for some in number.split(at_once):
+        part = task.part(some % len(task.kept))
+        first = anchor[some // len(task.kept)]
+        given = (part.burst, part.start_px, part.kept, task.scale, first, task.belong)
+        found.append(grown_places(*given))
+    return torch.cat(found).unflatten(0, (len(anchors), -1))
 
 
 def energy_at(task: Task, fit: Fit, flow_px: Tensor, gain: Tensor) -> Tensor:
