@@ -66,7 +66,12 @@ def main() -> None:
             if options.device == "cuda":
                 row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
             rows.append(row)
-            print("  ".join(f"{k} {v:.5g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
+            print(
+                "  ".join(
+                    f"{k} {v:.5g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()
+                ),
+                flush=True,
+            )
             if options.out:  # a row at a time: a run that is cut off keeps those before
                 record(options.out, "scene", options.device, rows=rows)
 

@@ -39,7 +39,7 @@ def told(
     tiles: list[Tile], coefficients: torch.Tensor, noise_px: float = ERROR_PX, seed: int = 0
 ) -> Evidence:
     """What windows tell of translations alone, under a field (N, 3 K), with a known error."""
-    onto = torch.stack([design(SHAPE, tile) for tile in tiles])[:, None]
+    onto = design(SHAPE, tiles)[:, None]
     mean = (onto @ coefficients[..., None])[..., 0]
     draw = torch.randn(mean.shape, generator=torch.Generator().manual_seed(seed))
     chosen = [0, FUNCTIONS, 2 * FUNCTIONS]
@@ -66,14 +66,16 @@ def nothing_moved(tiles: list[Tile]) -> torch.Tensor:
 def test_a_tile_s_coefficients_are_those_of_the_scene_s_field() -> None:
     tile = (slice(30, 94), slice(150, 214))
     field = torch.randn(2 * FUNCTIONS, generator=torch.Generator().manual_seed(2)).double()
-    own = (design(SHAPE, tile)[:-1, : 2 * FUNCTIONS] @ field).unflatten(0, (2, -1))
+    own = (design(SHAPE, [tile])[0, :-1, : 2 * FUNCTIONS] @ field).unflatten(0, (2, -1))
     basis = smooth_basis((64, 64), own)
     place = pixel_grid((64, 64), own) + torch.tensor([30, 150])[:, None, None]
     unit = 2 * (place + 0.5) / torch.tensor(SHAPE)[:, None, None] - 1
     expected = torch.einsum("ck,khw->chw", field.unflatten(0, (2, -1)), smooth_functions(unit))
     size = expected.square().mean().sqrt()
     assert (flow_of(own, basis) - expected).square().mean().sqrt() < 0.02 * size
-    twisted = design(SHAPE, (tile[1], tile[0]))[:-1, : 2 * FUNCTIONS] @ field  # twin: rows, columns
+    twisted = (
+        design(SHAPE, [(tile[1], tile[0])])[0, :-1, : 2 * FUNCTIONS] @ field
+    )  # twin: rows, columns
     wrong = flow_of(twisted.unflatten(0, (2, -1)), basis)
     assert (wrong - expected).square().mean().sqrt() > 0.2 * size
 
@@ -108,7 +110,7 @@ def test_a_bend_is_followed_and_its_error_stated(function: int) -> None:
     tiles, field = grid(), translations()
     field[1:, function] = torch.linspace(-0.3, 0.3, FRAMES - 1).double()
     scene = fit_scene(SHAPE, tiles, told(tiles, field), nothing_moved(tiles))
-    onto = torch.stack([design(SHAPE, tile) for tile in tiles])[:, None]
+    onto = design(SHAPE, tiles)[:, None]
     true = (onto @ field[..., None])[..., 0]
     belief = scene.belief(tiles, nothing_moved(tiles))
     off = (belief.mean - true)[:, 1:, [0, FUNCTIONS]]

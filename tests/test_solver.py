@@ -23,7 +23,7 @@ from pushframe.registration import register
 from pushframe.simulate import PRESETS, simulate
 from pushframe.solver import Solution, solve
 from pushframe.solver.image import reconstruct
-from pushframe.solver.motion import Task
+from pushframe.solver.motion import Pace, Task
 from pushframe.solver.moving_window import moving_window
 from pushframe.solver.peaks import fit_motion
 from pushframe.solver.search import Search
@@ -155,7 +155,7 @@ def test_more_iterations_never_hurt_where_the_model_is_inexact(
     one = simulate(sources(setting, 2), setting, torch.Generator().manual_seed(0))
     start, kept = register(one.burst), all_kept(one.burst)
     errors, reached = [rmse(start, one.flow_px)], []
-    monkeypatch.setattr("pushframe.solver.motion.ENOUGH_STEPS", 16)
+    monkeypatch.setattr("pushframe.solver.motion.ENOUGH", Pace(16, 16, 3, 4))
     for steps in (2, 4, 8, 16):
         fit = Task(one.burst, start, kept, 2, steps).settled()
         good = ~fit.outlier & fit.kept[..., None, None]

@@ -172,7 +172,7 @@ def test_exposures_far_off_arrive_before_windows_are_judged(
     kept, start_px = torch.ones(1, 10, dtype=torch.bool), register(batch.burst)
     usual = fit_motion(batch.burst, start_px, kept, 2).gain
     with monkeypatch.context() as patch:
-        patch.setattr(motion, "ENOUGH_STEPS", 14)
+        patch.setattr(motion, "ENOUGH", motion.Pace(14, 14, 3, 4))
         long = Task(batch.burst, start_px, kept, 2, steps=14).settled().gain
     monkeypatch.setattr(motion, "RESTLESS", torch.inf)
     short = fit_motion(batch.burst, start_px, kept, 2).gain

@@ -161,7 +161,8 @@ def test_blocks_blend_as_one_canvas_would(shape):
         size = (2 * (rows.stop - rows.start), 2 * (columns.stop - columns.start))
         mean, var = torch.rand(2, *size, generator=generator)
         mean[3, 5] = torch.nan
-        block = seams.lay((rows, columns), mean, var, torch.ones(size))
+        ones = torch.ones(1, *size)
+        (block,) = seams.lay([(rows, columns)], mean[None], var[None], ones)
         weight = np.ones(size)
         for axis, (part, whole) in enumerate(zip((rows, columns), shape, strict=True)):
             place = np.arange(size[axis]) + 0.5
@@ -198,7 +199,7 @@ def test_what_waits_is_the_overlap_and_not_the_scene():
     seams, most = Seams(shape, 2), 0
     for rows, columns in tile_corners(shape):
         tile = torch.rand(2 * (rows.stop - rows.start), 2 * (columns.stop - columns.start))
-        seams.lay((rows, columns), tile, None, tile)
+        list(seams.lay([(rows, columns)], tile[None], None, tile[None]))
         most = max(most, held_px(seams))
     overlap = 32 * 2 * shape[1]
     # the ends of tiles overlap along both axes, and are held for each of them

@@ -24,8 +24,8 @@ from .methods import METHODS, Estimate, best_method, find_methods
 from .motion_table import FrameMotion, MotionTable
 from .noise_law import MIDDLE_PX, with_noise_law
 from .ops import splat
-from .scene_motion import SceneMotion, Tile, register_scene
-from .seams import Block, Seams, tile_axes, tile_corners, tiles_at_once
+from .scene_motion import SceneMotion, register_scene
+from .seams import Block, Seams, Tile, tile_axes, tile_corners, tiles_at_once
 from .solver import Belief
 from .version import __version__
 
@@ -177,11 +177,8 @@ class Reconstruction:
         estimate: Estimate = self.method.run(batch, self.scale, belief)
         samples = count_samples(batch, estimate, self.scale)
         self.motion.update(batch, estimate)
-        # all tiles at once: a GPU takes as long to hand over one, and to lay it
-        mean, var = estimate.posterior.mean.cpu(), estimate.posterior.var
-        var, samples = None if var is None else var.cpu(), samples.cpu()
-        for index, tile in enumerate(tiles):
-            yield seams.lay(tile, mean[index], None if var is None else var[index], samples[index])
+        posterior = estimate.posterior
+        return seams.lay(tiles, posterior.mean, posterior.var, samples)
 
     def _in_dn(self, block: Block) -> Part:
         if block.var is None:

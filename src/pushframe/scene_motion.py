@@ -20,10 +20,10 @@ from torch import Tensor
 
 from .burst import Burst
 from .geometry import pixel_grid
-from .seams import TILES_AT_ONCE, tile_corners
+from .seams import TILES_AT_ONCE, Tile, tile_corners
 from .solver import Belief, Evidence, measure
 from .solver.belief import NOTHING
-from .solver.bend import smooth_basis, smooth_functions
+from .solver.bend import FACTORS, axis_functions, smooth_basis, smooth_functions
 
 WINDOW_PX = 64
 MAX_WINDOWS = 6  # along each axis
@@ -35,22 +35,31 @@ FIRST_LOCAL = (1e-2, 1e-3)
 LEAST_LOCAL = (2e-3, 1e-4)  # px and share of a gain: what windows may differ by at least
 FREEDOM = 4.0  # of Student's t: how soon a window that disagrees loses its say
 
-Tile = tuple[slice, slice]
 
-
-def design(shape: tuple[int, int], tile: Tile) -> Tensor:
-    """From coefficients of a scene's field to those of a tile's unknowns, (C, 3 K) float64.
+def design(shape: tuple[int, int], tiles: Sequence[Tile]) -> Tensor:
+    """From coefficients of a scene's field to those of tiles of one size, (T, C, 3 K) float64.
 
     shape: of the scene, low-res px. Flows along y and x, then the gain, each of K functions.
     """
-    like = torch.zeros(1, dtype=torch.float64)
-    size = torch.tensor(shape)[:, None, None]
-    start = torch.tensor([part.start for part in tile])[:, None, None]
-    sides = (tile[0].stop - tile[0].start, tile[1].stop - tile[1].start)
-    unit = 2 * (pixel_grid(sides, like) + start + 0.5) / size - 1
-    basis = smooth_basis(sides, like).flatten(1)
-    onto = basis @ smooth_functions(unit).flatten(1).mT / basis.shape[1]
-    return torch.block_diag(onto, onto, onto[:1])
+    sides = (tiles[0][0].stop - tiles[0][0].start, tiles[0][1].stop - tiles[0][1].start)
+    factors = torch.tensor(FACTORS).T
+    own, met = torch.ones(2, 1, dtype=torch.float64)
+    for axis, which in enumerate(factors):  # functions are products along the axes: so are sums
+        size, side = shape[axis], sides[axis]
+        pixel = torch.arange(side, dtype=torch.float64) + 0.5
+        start = torch.tensor([tile[axis].start for tile in tiles])[:, None]
+        there = axis_functions(2 * (pixel + start) / size - 1).movedim(0, 1)  # (T, 4, side)
+        here = axis_functions(2 * pixel / side - 1)
+        pair = (..., which[:, None], which)
+        own, met = own * (here @ here.mT)[pair], met * (here @ there.mT)[pair]
+    basis = smooth_basis(sides, own).flatten(1)
+    unit = 2 * (pixel_grid(sides, own) + 0.5) / torch.tensor(sides)[:, None, None] - 1
+    functions = smooth_functions(unit).flatten(1)
+    made_of = torch.linalg.solve(own, functions @ basis.mT).mT  # basis = made_of functions
+    onto = made_of @ met / basis.shape[1]
+    zero = torch.zeros_like(onto)
+    flows = [torch.cat(row, -1) for row in ((onto, zero, zero), (zero, onto, zero))]
+    return torch.cat([*flows, torch.cat([zero, zero, onto], -1)[:, :1]], 1)
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,7 @@ class SceneMotion:
 
         moved_px: (B, N, 2), whole px by which the frames of each tile were moved.
         """
-        onto = torch.stack([design(self.shape, tile) for tile in tiles])[:, None]
+        onto = design(self.shape, tiles)[:, None]
         mean = (onto @ self.mean[..., None])[..., 0]
         covariance = onto @ self.covariance @ onto.mT + torch.diag_embed(self.local_var)
         mean[..., [0, mean.shape[-1] // 2]] += moved_px.cpu()
@@ -151,7 +160,7 @@ def fit_scene(
     """
     value, error = told.mean.double().cpu().clone(), told.covariance.double().cpu()
     value[..., [0, value.shape[-1] // 2]] -= moved_px.cpu()
-    onto = torch.stack([design(shape, tile) for tile in tiles])[:, None]  # (T, 1, C, D)
+    onto = design(shape, tiles)[:, None]  # (T, 1, C, D)
     onto = onto * _affordable(len(tiles), onto.shape[-1])
     kinds = _kinds(onto.shape[-1])
     size = torch.ones(int(kinds.max()) + 1, dtype=value.dtype)

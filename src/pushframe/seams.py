@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,6 +17,8 @@ TILES_AT_ONCE = 8  # on a CPU, which more do not make faster
 MOST_AT_ONCE = 256
 BYTES_A_SAMPLE = 256  # of a tile's frames, while they are worked on by the solver
 MEMORY_SHARE = 0.25  # of what a GPU has free; bends and networks may take twice as much
+
+Tile = tuple[slice, slice]
 
 
 def tiles_at_once(device: torch.device, frames: int) -> int:
@@ -39,7 +41,7 @@ def tile_axes(shape: tuple[int, int]) -> tuple[list[slice], list[slice]]:
     return axes[0], axes[1]
 
 
-def tile_corners(shape: tuple[int, int]) -> Iterator[tuple[slice, slice]]:
+def tile_corners(shape: tuple[int, int]) -> Iterator[Tile]:
     """Overlapping tiles that cover a frame, row by row; the whole frame where it is small."""
     down, across = tile_axes(shape)
     return ((rows, columns) for rows in down for columns in across)
@@ -78,20 +80,22 @@ class Seams:
         self.waiting: dict[tuple[int, int], list[tuple[int, int, Tensor]]] = defaultdict(list)
 
     def lay(
-        self, tile: tuple[slice, slice], mean: Tensor, var: Tensor | None, samples: Tensor
-    ) -> Block:
-        """Add the next tile, row by row, and take the block at its corner, which it completes.
+        self, tiles: Sequence[Tile], mean: Tensor, var: Tensor | None, samples: Tensor
+    ) -> Iterator[Block]:
+        """Add the next tiles, row by row; each completes a block, that at its corner.
 
-        Images are (s*h, s*w); NaN counts as nothing.
+        Images are (B, s*h, s*w), on any device; NaN counts as nothing. Blocks are on the CPU.
         """
-        rows, columns = (slice(self.scale * part.start, self.scale * part.stop) for part in tile)
-        ramps = [self._ramp(part, size, mean) for part, size in zip(tile, self.shape, strict=True)]
-        weight = ramps[0][:, None] * ramps[1] * torch.isfinite(mean)
+        down, right = (self._ramp([tile[axis] for tile in tiles], axis, mean) for axis in (0, 1))
+        weight = down[:, :, None] * right[:, None] * torch.isfinite(mean)
         layers = (mean, torch.zeros_like(mean) if var is None else var, samples)
-        sums = torch.stack([*(weight * torch.nan_to_num(layer) for layer in layers), weight])
-        own = self._cut(sums, rows, columns)
-        row, column, mean, found, samples = self._take(own, sums)
-        return Block(row, column, mean, None if var is None else found, samples)
+        weighted = [weight * torch.nan_to_num(layer) for layer in layers]
+        # all tiles at once: a GPU takes as long to hand over one
+        for tile, sums in zip(tiles, torch.stack([*weighted, weight], 1).cpu(), strict=True):
+            rows, columns = (slice(self.scale * p.start, self.scale * p.stop) for p in tile)
+            own = self._cut(sums, rows, columns)
+            row, column, blended, found, samples = self._take(own, sums)
+            yield Block(row, column, blended, None if var is None else found, samples)
 
     def _cut(self, sums: Tensor, rows: slice, columns: slice) -> tuple[int, int]:
         """Hand the pieces of a tile to their blocks; which block its corner is."""
@@ -122,14 +126,12 @@ class Seams:
         mean, var, samples = total[:3] / weight
         return rows.start, columns.start, mean, var, torch.nan_to_num(samples)
 
-    def _ramp(self, part: slice, size: int, like: Tensor) -> Tensor:
-        """Weights along one axis: a ramp over the overlap at each edge that has a neighbour."""
-        length = self.scale * (part.stop - part.start)
+    def _ramp(self, parts: Sequence[slice], axis: int, like: Tensor) -> Tensor:
+        """Weights along one axis, (B, length): a ramp over the overlap with each neighbour."""
+        length, reach = like.shape[1 + axis], self.scale * OVERLAP_PX
         place = torch.arange(length, device=like.device) + 0.5
-        reach = self.scale * OVERLAP_PX
-        weight = torch.ones_like(place)
-        if part.start > 0:
-            weight = torch.minimum(weight, place / reach)
-        if part.stop < size:
-            weight = torch.minimum(weight, (length - place) / reach)
-        return weight
+        first = torch.tensor([part.start == 0 for part in parts], device=like.device)
+        last = torch.tensor([part.stop == self.shape[axis] for part in parts], device=like.device)
+        rising = (place / reach).where(~first[:, None], 1)
+        falling = ((length - place) / reach).where(~last[:, None], 1)
+        return rising.minimum(falling).clamp(max=1)

@@ -22,15 +22,23 @@ LEAST_BEND_PX = 0.025
 LEAST_SURPRISE = 4.0  # of residuals projected on bends, against noise alone
 
 
+# the functions of y and x, of `axis_functions`, whose products smooth motion is made of
+FACTORS = ((0, 0), (1, 0), (0, 1), (0, 2), (0, 3), (2, 0), (2, 2), (3, 0))
+
+
+def axis_functions(unit: Tensor) -> Tensor:
+    """A constant, a slope, cosines of half a period and one, (4, ...), at places from -1 to 1."""
+    angle = math.pi * (unit + 1) / 2
+    return torch.stack([torch.ones_like(unit), unit, torch.cos(angle), torch.cos(2 * angle)])
+
+
 def smooth_functions(unit: Tensor) -> Tensor:
     """What smooth motion is made of, (K, ...), at places `unit` (2, ...), (y, x) from -1 to 1.
 
     A constant, the two slopes of an affine motion, and cosines of up to one period.
     """
-    angle = math.pi * (unit + 1) / 2
-    orders = [(j, k) for j in range(3) for k in range(3) if 0 < j + k <= 2]
-    waves = [torch.cos(j * angle[0]) * torch.cos(k * angle[1]) for j, k in orders]
-    return torch.stack([torch.ones_like(unit[0]), unit[0], unit[1], *waves])
+    y, x = (axis_functions(axis) for axis in unit)
+    return torch.stack([y[i] * x[j] for i, j in FACTORS])
 
 
 def smooth_basis(shape: tuple[int, int], like: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,13 +26,23 @@ from .search import Search
 LOOKS = 6  # after which the spectrum of known motion has settled
 MASKED_LOOKS = 5  # in which the image grows into masked pixels, before anything else is judged
 SETTLED = 3  # steps after which residuals tell of the model, not of the motion
-STEPS = 8
-ENOUGH_STEPS = 5  # of many frames, unless they are restless after that
 RESTLESS = 0.4  # see `Search.restlessness`; less does not matter
-LAST_STEPS = 3  # once the motion is nearly known, and with it what windows do to the frames
+SURE_PX = 0.02  # belief of the motion, from which few steps are left to take
+
+
+class Pace(NamedTuple):
+    """Steps of a search, and more once the motion is nearly known, and with it what windows do."""
+
+    steps: int
+    few_steps: int  # of few frames
+    last_steps: int
+    few_last_steps: int
+
+
+THOROUGH = Pace(8, 8, 3, 4)
+ENOUGH = Pace(5, 8, 3, 4)  # of many frames, unless they are restless after that
+HURRIED = Pace(2, 2, 1, 1)  # where the motion is believed for sure
 MORE_ROUNDS, MORE_STEPS = 6, 2  # of the restless: little noise takes longer
-# the same of few frames
-FEW_LAST_STEPS = 4
 FEW_MORE_ROUNDS, FEW_MORE_STEPS = 2, 6
 
 
@@ -39,8 +50,8 @@ FEW_MORE_ROUNDS, FEW_MORE_STEPS = 2, 6
 class Task:
     """Shifts, gains, spectrum and model mismatch of a batch, to be fitted.
 
-    start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool, frames to use. steps: of
-    few frames. With `moving` False the shifts stay as they are and only the rest is fitted. belief:
+    start_px: (B, N, 2) within some 0.2 px of the truth; kept: (B, N) bool, frames to use. steps: at
+    the most. With `moving` False the shifts stay as they are and only the rest is fitted. belief:
     of translations and gains. unbiased: take out what windows do to frames, in a few steps more; it
     matters more to gains than to shifts. belong: the spectrum may rise, as if the frames were known
     to show one scene. Never worse than its start: where the likelihood (with the belief, the
@@ -51,7 +62,7 @@ class Task:
     start_px: Tensor
     kept: Tensor
     scale: int
-    steps: int = STEPS
+    steps: int = THOROUGH.few_steps
     moving: bool = True
     belief: Belief | None = None
     unbiased: bool = True
@@ -84,25 +95,36 @@ class Task:
         """Whether there are no others."""
         return bool(self.few().all())
 
+    def sure(self) -> Tensor:
+        """The bursts whose motion is believed for sure, (B,) bool."""
+        if self.belief is None or not self.moving:
+            return torch.zeros_like(self.kept[:, 0])
+        return (self.belief.error_px() * self.kept).amax(1) < SURE_PX
+
     def settled(self) -> Fit:
         """A fit in no more steps than a burst needs."""
-        return self.fit(FIRST_JITTER_PX, min(self.steps, ENOUGH_STEPS))
+        sure = self.sure()
+        if bool(sure.all()):
+            return self.fit(FIRST_JITTER_PX, HURRIED)
+        fit, index = self.fit(FIRST_JITTER_PX, ENOUGH), sure.nonzero()[:, 0]
+        return fit.with_part(index, self.part(index).settled()) if len(index) else fit
 
-    def fit(self, jitter_px: float, many_steps: int = STEPS) -> Fit:
-        """From the start, which may be off by so much, in so many steps of many frames.
+    def fit(self, jitter_px: float, pace: Pace = THOROUGH) -> Fit:
+        """From the start, which may be off by so much.
 
-        Those of few are fitted by themselves: nothing depends on the other bursts of a batch.
+        Those of few frames are fitted by themselves: nothing depends on the other bursts of a
+        batch.
         """
         if self.all_few():
-            return self._fit(jitter_px, self.steps)
-        fit = self._fit(jitter_px, many_steps)
+            return self._fit(jitter_px, pace.few_steps, pace.few_last_steps)
+        fit = self._fit(jitter_px, pace.steps, pace.last_steps)
         index = self.few().nonzero()[:, 0]
-        return fit.with_part(index, self.part(index).fit(jitter_px)) if len(index) else fit
+        return fit.with_part(index, self.part(index).fit(jitter_px, pace)) if len(index) else fit
 
-    def _fit(self, jitter_px: float, steps: int) -> Fit:
+    def _fit(self, jitter_px: float, steps: int, last_steps: int) -> Fit:
         search, moving = self.search(self.start_px), self.moving
         jitter = first_jitter(self.start_px, self.belief, jitter_px) * moving
-        for count in range(steps):
+        for count in range(min(steps, self.steps)):
             search.jitter_px = jitter / 2**count
             search.look()
             search.step(moving)
@@ -112,11 +134,10 @@ class Task:
         search.jitter_px = 0 * jitter
         if self.unbiased:
             search.relaxation = Relaxation()  # another search begins
+            self.unwindow(search, last_steps)
             if self.all_few():
-                self.unwindow(search, FEW_LAST_STEPS)
                 self.settle(search, FEW_MORE_ROUNDS, FEW_MORE_STEPS)
             else:
-                self.unwindow(search, LAST_STEPS)
                 self.settle(search, MORE_ROUNDS, MORE_STEPS)
         search.look()
         search.budget()
