@@ -220,9 +220,17 @@ class Burst:
 
         A batch, because a part may be masked in some frames, as a burst may not.
         """
-        whole = self.batched()
-        part = (..., rows, columns)
-        return dataclasses.replace(whole, frames=whole.frames[part], valid=whole.valid[part])
+        batch = (None,) * (4 - self.frames.ndim)
+        part = (*batch, ..., rows, columns)
+        return dataclasses.replace(
+            self,
+            frames=self.frames[part],
+            valid=self.valid[part],
+            exposure=self.exposure[(*batch, ...)],
+            white_level=self.white_level[(*batch, ...)],
+            black_level=self.black_level[(*batch, ...)],
+            noise=None if self.noise is None else self.noise.map(lambda x: x[(*batch, ...)]),
+        )
 
     def moved_px(self, rows: slice, columns: slice) -> Tensor:  # noqa: ARG002 as files have it
         """Whole px from a window to what `tile` gives of each frame, (N, 2): none."""

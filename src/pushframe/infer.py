@@ -103,6 +103,7 @@ class Reconstruction:
         self.method = find_methods([self.method_name])[self.method_name]
         self.source, self.device, self.on_tile = source, torch.device(device), on_tile
         self.facts = facts_of(source, scale, self.method.weighs_noise)
+        self.levels = float(self.facts.gain[0, 0]), float(self.facts.black_level[0])
         self.motion = MotionTable(self.facts.names)
         self.notes: dict[str, None] = {}
 
@@ -183,8 +184,7 @@ class Reconstruction:
     def _in_dn(self, block: Block) -> Part:
         if block.var is None:
             self.notes[_no_bar(self.method_name)] = None
-        gain, black = self.facts.gain[0, 0].cpu(), self.facts.black_level[0].cpu()
-        mean, std = _to_dn(block.mean, block.var, gain, black)
+        mean, std = _to_dn(block.mean, block.var, *self.levels)
         return Part(block.row, block.column, mean, std, block.samples.numpy())
 
 
@@ -204,7 +204,7 @@ def make_product(
 
 
 def _to_dn(
-    mean: Tensor, var: Tensor | None, gain: Tensor, black: Tensor
+    mean: Tensor, var: Tensor | None, gain: Tensor | float, black: Tensor | float
 ) -> tuple[np.ndarray, np.ndarray]:
     std = torch.full_like(mean, torch.nan) if var is None else var.sqrt()
     return (mean * gain + black).cpu().numpy(), (std * gain).cpu().numpy()

@@ -30,7 +30,7 @@ MAX_WINDOWS = 6  # along each axis
 AFFORDABLE = ((16, None), (6, 3), (0, 1))  # windows: functions, of the constant, slopes, all
 MAX_LOOKS = 3  # at the windows, where motion bends
 GRID = 16  # points along each axis at which fields are summed up
-ROUNDS = 30  # of learning the variances
+ROUNDS, SETTLED = 30, 0.01  # of learning the variances, until they change by less
 FIRST_LOCAL = (1e-2, 1e-3)
 LEAST_LOCAL = (2e-3, 1e-4)  # px and share of a gain: what windows may differ by at least
 FREEDOM = 4.0  # of Student's t: how soon a window that disagrees loses its say
@@ -170,6 +170,7 @@ def fit_scene(
     known = (error.diagonal(dim1=-2, dim2=-1) < NOTHING / 2).sum(-1)
     weight = torch.ones_like(value[..., 0])
     for _ in range(ROUNDS):
+        before = torch.cat([size, local])
         trust = torch.linalg.inv(error + torch.diag_embed(local[part]))
         weighted = weight[..., None, None] * onto.mT @ trust
         normal = (weighted @ onto).sum(0) + torch.diag_embed(1 / size[kinds])
@@ -184,6 +185,8 @@ def fit_scene(
         left = local[part] - local[part] ** 2 * seen
         local = _variance(local[part] * pull, left, local, part, weight[..., None])
         local = local.maximum(torch.tensor(LEAST_LOCAL, dtype=value.dtype) ** 2)
+        if bool(((torch.cat([size, local]) / before).log().abs() < SETTLED).all()):
+            break
     return SceneMotion(shape, mean, covariance, local[part])
 
 

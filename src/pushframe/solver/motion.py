@@ -41,7 +41,7 @@ class Pace(NamedTuple):
 
 THOROUGH = Pace(8, 8, 3, 4)
 ENOUGH = Pace(5, 8, 3, 4)  # of many frames, unless they are restless after that
-HURRIED = Pace(2, 2, 1, 1)  # where the motion is believed for sure
+HURRIED = Pace(2, 8, 1, 4)  # where the motion is believed for sure; few frames need them all
 MORE_ROUNDS, MORE_STEPS = 6, 2  # of the restless: little noise takes longer
 FEW_MORE_ROUNDS, FEW_MORE_STEPS = 2, 6
 

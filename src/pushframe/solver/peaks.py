@@ -31,7 +31,7 @@ ELSEWHERE_PX = 0.01  # beyond which it is another one
 NEGLIGIBLE = 0.25  # mismatch over the variance of noise, at which no peak is looked for
 EXPLAINED = 0.5  # of a mismatch, at most, is left at a better one
 # frames that images are grown from, in the order of their noise; the later where all is lost
-ANCHORS = ((1,), (2, 3), (4, 5), (6, 7, 8, 9))
+ANCHORS = ((1,), (2, 3, 4, 5, 6, 7, 8, 9))
 ALIKE_PX = 0.15  # within which places grown from the least noisy one confirm a fit
 SCATTERED, SCATTER_PX = 8, 0.06  # starts of few frames, about where the reference says
 LOST = 0.01  # mismatch over the variance of the scene
