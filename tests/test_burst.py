@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from pushframe import Burst, GeoRef, NoiseLaw, Posterior, Product, Simulated
 from pushframe.burst import stack
 from pushframe.errors import BurstError, UsageError
@@ -132,3 +134,34 @@ def test_posterior_and_product_check_their_shapes() -> None:
         Product(np.zeros((4, 4)), np.zeros((4, 5)), np.zeros((4, 4)), 2)
     with pytest.raises(BurstError, match="6 numbers"):
         GeoRef(transform=(1.0, 2.0))  # type: ignore[arg-type]
+
+
+class Largest(TorchDispatchMode):
+    """How many numbers the largest tensor that was worked on had, views aside."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and not func.is_view:
+            self.numbers = max(self.numbers, result.numel())
+        return result
+
+
+def test_a_tile_is_a_batch_of_one_and_costs_no_more_than_itself() -> None:
+    dn = raw(3, 60, 50)
+    dn[1, 10:, :] = np.nan  # more of a frame than a burst may miss
+    burst = Burst.from_dn(dn, [1, 2, 4], 3400, noise=NoiseLaw(0.1, 9.0), names=("a", "b", "c"))
+    with Largest() as seen:
+        tile = burst.tile(slice(5, 15), slice(20, 40))
+    assert seen.numbers <= 3 * 10 * 20
+    with Largest() as seen:
+        burst.batched()  # twin: the whole burst is copied
+    assert seen.numbers == 3 * 60 * 50
+    assert torch.equal(tile.frames[0], burst.frames[:, 5:15, 20:40])
+    assert torch.equal(tile.valid[0], burst.valid[:, 5:15, 20:40])
+    assert tile.exposure.tolist() == [[1, 2, 4]]
+    assert tile.gain.tolist() == [[3400, 6800, 13600]]
+    assert tile.noise.b.tolist() == [9.0]
+    again = tile.tile(slice(0, 5), slice(0, 5))  # of a batch
+    assert torch.equal(again.frames, tile.frames[..., :5, :5])

@@ -12,7 +12,7 @@ from conftest import sources
 from pushframe import Burst, GeoRef, super_resolve
 from pushframe.errors import UsageError
 from pushframe.methods import best_method
-from pushframe.seams import tile_corners
+from pushframe.seams import tile_corners, tiles_at_once
 from pushframe.simulate import PRESETS, simulate_one
 
 
@@ -69,6 +69,33 @@ def test_tiles_leave_no_seams(monkeypatch: pytest.MonkeyPatch) -> None:
     # tiles start at 36 px: a seam would show as a row of larger errors about 72 to 128 high-res px
     rows = error["tiled"][inner, inner].mean(1)
     assert rows.max() < 2.5 * np.median(rows)
+
+
+def test_a_gpu_works_on_as_many_tiles_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tiles_at_once(torch.device("cpu"), 15) == 8
+    found = []
+    for gib, frames in ((140, 15), (8, 15), (8, 30), (0.1, 15)):
+        free = int(gib * 2**30)
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, free))
+        found.append(tiles_at_once(torch.device("cuda"), frames))
+    assert found[0] == 256
+    assert 30 < found[1] < 100
+    assert found[2] == found[1] // 2
+    assert found[3] == 8
+
+
+def test_it_does_not_matter_how_many_tiles_are_worked_on_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (("LARGEST_TILE_PX", 40), ("TILE_PX", 40)):
+        monkeypatch.setattr(f"pushframe.seams.{name}", value)
+    burst = one(80, frames=9).burst
+    many = super_resolve(burst, method="solver")
+    monkeypatch.setattr("pushframe.seams.TILES_AT_ONCE", 2)
+    few = super_resolve(burst, method="solver")
+    apart = (many.mean - few.mean) / many.std
+    assert np.sqrt(np.mean(apart**2)) < 0.05  # as closely as images are solved
+    assert np.array_equal(many.samples > 0, few.samples > 0)
 
 
 def test_a_hole_in_all_frames_stays_a_hole() -> None:

@@ -23,6 +23,7 @@ from pushframe.scene_motion import (
 from pushframe.simulate import PRESETS, simulate_one
 from pushframe.solver import Belief, Evidence, locate, measure
 from pushframe.solver.bend import flow_of, smooth_basis, smooth_functions
+from pushframe.solver.search import Search
 
 SHAPE = (300, 260)
 FRAMES, FUNCTIONS = 5, 8
@@ -249,3 +250,29 @@ def test_windows_of_few_frames_or_of_hidden_ones_do_not_claim_to_know() -> None:
     assert min(few[1:]) > 0.09
     assert masked[3] > 0.03
     assert max(masked[1:3]) < 0.02
+
+
+def test_little_is_left_to_do_where_motion_is_believed_for_sure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = scene_of(flat=False, size=48, frames=10)
+    step, taken = Search.step, []
+    monkeypatch.setattr(Search, "step", lambda self, moving: (taken.append(1), step(self, moving)))
+
+    def located(frames: int, unsure_px: float) -> tuple[int, float]:
+        burst, true_px = made.burst.select(range(frames)).batched(), made.flow_px[None, :frames]
+        mean = torch.zeros(1, frames, UNKNOWNS)
+        off_px = 0.005 * torch.randn(true_px.shape, generator=torch.Generator().manual_seed(0))
+        mean[..., [0, FUNCTIONS]] = true_px + off_px
+        std = torch.full((UNKNOWNS,), 1e-4)
+        std[[0, FUNCTIONS]] = unsure_px
+        covariance = torch.diag(std**2).expand(1, frames, -1, -1)
+        taken.clear()
+        flow_px = locate(burst, 2, Belief(mean, covariance)).flow_px
+        return len(taken), float((flow_px - true_px)[:, 1:].square().mean().sqrt())
+
+    hurried, usual = located(10, 0.005), located(10, 0.05)
+    assert hurried[0] == 3
+    assert usual[0] >= 8
+    assert hurried[1] < usual[1] + 5e-4
+    assert located(5, 0.005)[0] >= 12  # few frames take all their steps

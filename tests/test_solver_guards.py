@@ -382,6 +382,22 @@ def test_frames_left_out_stay_where_they_were() -> None:
     assert sum(torch.equal(px[:, 3], start_px[:, 3]) for px in starts) == 1
 
 
+def test_peaks_are_searched_for_one_by_one_or_together() -> None:
+    setting = dataclasses.replace(PAPER, size=40, frames=6)
+    batch = simulate(sources(setting, 2), setting, torch.Generator().manual_seed(0))
+    burst, start_px = batch.burst, register(batch.burst)
+    task = Task(burst, start_px, torch.ones(2, 6, dtype=torch.bool), 2)
+    off_px = start_px.clone()
+    off_px[:, 1:] += 0.3  # far off, so that there is a higher peak
+    fit = dataclasses.replace(task.settled(), flow_px=off_px)
+    (grown_px,) = peaks._grown(task, (0,), 16)
+    found = [peaks._higher_peak(task, fit, grown_px, (1,), at_once) for at_once in (1, 5, 64)]
+    assert rmse(found[0][0].flow_px, batch.flow_px) < 0.02
+    for fitted, index in found:
+        assert index.tolist() == [0, 1]
+        torch.testing.assert_close(fitted.flow_px, found[0][0].flow_px, atol=1e-3, rtol=0)
+
+
 def test_gains_of_quiet_frames_settle(shared_images, monkeypatch: pytest.MonkeyPatch) -> None:
     """With little noise windows matter long, and a few steps do not take out what they do."""
     setting = dataclasses.replace(PAPER, noise_std_dn=(1.0, 1.0))
