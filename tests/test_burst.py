@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pushframe import Burst, GeoRef, NoiseLaw, Posterior, Product, Simulated

@@ -122,7 +122,7 @@ def test_batch_mates_do_not_matter() -> None:
     for k in range(4):
         one = torch.tensor([k])
         alone = grown_places(made.burst.part(one), start_px[one], kept[one], 2)
-        torch.testing.assert_close(together[one], alone, atol=2e-5, rtol=0)
+        torch.testing.assert_close(together[one], alone, atol=3e-4, rtol=0)  # of some 0.1 px steps
 
 
 def test_frames_left_out_have_no_say_and_stay() -> None:

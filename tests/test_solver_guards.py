@@ -308,14 +308,30 @@ def test_no_step_tells_of_the_next_without_some_frames() -> None:
     torch.testing.assert_close(share[:, 0], torch.tensor([1.0, 0.5]))
 
 
-def test_few_frames_begin_in_many_places(shared_images, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where neither Lucas-Kanade nor any grown image is right."""
-    setting = dataclasses.replace(PAPER, frames=3)
-    burst, true = window(shared_images, setting, number=31, image="dji_0020_d3.tif", seed=1)
-    burst, kept, start_px = without_foreign(burst)
-    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) < 0.03
+def far_off(true_px: torch.Tensor) -> torch.Tensor:
+    """Places from which no search comes back."""
+    far_px = true_px.clone()
+    far_px[:, 1::2] += 3.0
+    return far_px
+
+
+@pytest.mark.parametrize("seed", [1, 5, 9])
+def test_few_frames_begin_in_many_places(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where neither the start nor any grown image is right."""
+    setting = dataclasses.replace(PAPER, size=48, frames=5)
+    one = simulate(sources(setting, 1, seed + 3), setting, torch.Generator().manual_seed(seed))
+    far_px = far_off(one.flow_px)
+    monkeypatch.setattr(
+        peaks, "_grown", lambda _, anchors, __: torch.stack([far_px for _ in anchors])
+    )
+    angle = 2 * torch.pi * torch.rand(1, 5, generator=torch.Generator().manual_seed(seed))
+    start_px = one.flow_px + 0.4 * torch.stack([angle.sin(), angle.cos()], -1)
+    start_px[:, 0] = 0
+    task = Task(one.burst, start_px, torch.ones(1, 5, dtype=torch.bool), 2)
+    lost = dataclasses.replace(task.settled(), flow_px=far_px, mismatch=torch.ones(1))
+    assert rmse(peaks.highest_peak(task, lost).flow_px, one.flow_px) < 0.01
     monkeypatch.setattr(peaks, "SCATTERED", 0)
-    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) > 0.2  # twin
+    assert rmse(peaks.highest_peak(task, lost).flow_px, one.flow_px) > 0.05  # twin
 
 
 def test_few_frames_that_leave_anything_unexplained_are_lost(
@@ -331,15 +347,21 @@ def test_few_frames_that_leave_anything_unexplained_are_lost(
 
 
 def test_images_are_grown_from_most_frames_where_all_is_lost(
-    shared_images, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Near-white grass, next to no noise: of 15 frames one, the ninth, begins the right image."""
-    setting = dataclasses.replace(PAPER, noise_std_dn=(1.0, 1.0))
-    burst, true = window(shared_images, setting, number=18, image="dji_0032_d3.tif")
-    burst, kept, start_px = without_foreign(burst)
-    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) < 0.001
+    """Of 12 frames one, the ninth, begins the right image."""
+    one = made(size=40, frames=12)
+    far_px = far_off(one.flow_px)
+
+    def grown(_: Task, anchors: tuple[int, ...], __: int) -> torch.Tensor:
+        return torch.stack([one.flow_px if anchor == 9 else far_px for anchor in anchors])
+
+    monkeypatch.setattr(peaks, "_grown", grown)
+    task = Task(one.burst, far_px, torch.ones(1, 12, dtype=torch.bool), 2)
+    fit = task.settled()
+    assert rmse(peaks.highest_peak(task, fit).flow_px, one.flow_px) < 0.005
     monkeypatch.setattr(peaks, "ANCHORS", peaks.ANCHORS[:-1])  # twin
-    assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) > 0.1
+    assert rmse(peaks.highest_peak(task, fit).flow_px, one.flow_px) > 1
 
 
 @pytest.mark.parametrize("stiffness", [0.55, 1.0, 1.5])
@@ -448,11 +470,11 @@ def test_gains_are_as_sure_as_whole_frames_tell() -> None:
 
 def test_few_frames_settle_too(shared_images, monkeypatch: pytest.MonkeyPatch) -> None:
     setting = dataclasses.replace(PAPER, frames=5)
-    burst, _ = window(shared_images, setting, number=19, image="dji_0020_d3.tif")
+    burst, _ = window(shared_images, setting, number=20, image="dji_0020_d3.tif")
     burst, kept, start_px = without_foreign(burst)
-    assert rmse(fit_motion(burst, start_px, kept, 2).gain, torch.ones(1, 5)) < 1e-3
+    assert rmse(fit_motion(burst, start_px, kept, 2).gain, torch.ones(1, 5)) < 6e-4
     monkeypatch.setattr(motion, "FEW_MORE_ROUNDS", 0)
-    assert rmse(fit_motion(burst, start_px, kept, 2).gain, torch.ones(1, 5)) > 2e-3  # twin
+    assert rmse(fit_motion(burst, start_px, kept, 2).gain, torch.ones(1, 5)) > 1.5e-3  # twin
 
 
 @pytest.mark.parametrize(("image", "number"), [("dji_0020_d3.tif", 13), ("dji_0034_d3.tif", 2)])
