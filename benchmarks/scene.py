@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 from record import record
+from solver import told
 
 from pushframe.infer import super_resolve
 from pushframe.simulate import PRESETS, with_options
@@ -66,12 +67,7 @@ def main() -> None:
             if options.device == "cuda":
                 row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
             rows.append(row)
-            print(
-                "  ".join(
-                    f"{k} {v:.5g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()
-                ),
-                flush=True,
-            )
+            print("  ".join(map(told, row, row.values())), flush=True)
             if options.out:  # a row at a time: a run that is cut off keeps those before
                 record(options.out, "scene", options.device, rows=rows)
 

@@ -16,7 +16,7 @@ OVERLAP_PX = 16
 TILES_AT_ONCE = 8  # on a CPU, which more do not make faster
 MOST_AT_ONCE = 256
 BYTES_A_SAMPLE = 256  # of a tile's frames, while they are worked on by the solver
-MEMORY_SHARE = 0.25  # of what a GPU has free; bends and networks may take twice as much
+MEMORY_SHARE = 0.15  # of what a GPU has free; bends and networks take more
 
 Tile = tuple[slice, slice]
 
