@@ -5,8 +5,8 @@
 
 The paper's setting, 15 frames of 64x64 by default. Bursts of 8 procedural scenes; or of windows of
 images, spread evenly, of which some in a hundred are hard and are searched for again. Each figure
-is the median of several timed runs after a warm-up, between device events on a GPU. Accuracy is measured in
-the same run, so that no speed is reported for a solver that does not solve.
+is the median of several timed runs after a warm-up, between device events on a GPU. Accuracy is
+measured in the same run, so that no speed is reported for a solver that does not solve.
 """
 
 from __future__ import annotations
