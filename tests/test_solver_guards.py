@@ -439,7 +439,7 @@ def test_gains_of_quiet_frames_settle(shared_images, monkeypatch: pytest.MonkeyP
 def test_gains_are_as_sure_as_whole_frames_tell() -> None:
     """Along what is hardest to tell, against how the slope of whole frames changes."""
     setting = dataclasses.replace(PAPER, size=48, noise_std_dn=(1.0, 1.0))
-    batch = simulate(sources(setting, 1), setting, torch.Generator().manual_seed(2))
+    batch = simulate(sources(setting, 1), setting, torch.Generator().manual_seed(3))
     kept = torch.ones(1, 15, dtype=torch.bool)
 
     def compared(gain: torch.Tensor, knots: torch.Tensor | None = None) -> Search:
@@ -460,7 +460,7 @@ def test_gains_are_as_sure_as_whole_frames_tell() -> None:
     }
     hardest = torch.linalg.eigh(told[True].double()).eigenvectors.float()
     for k in (1, 2):
-        change = 3e-4 * hardest[:, k]
+        change = 3e-3 * hardest[:, k]  # of less rounding is a part
         off = torch.cat([torch.zeros(1), change])
         slopes = [compared(1 + sign * off, knots).whole.gain_slope[0] for sign in (1, -1)]
         curved = float(((slopes[1] - slopes[0]) / 2 * off).sum())
