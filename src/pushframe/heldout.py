@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 import torch
 from torch import Tensor
 
-from .burst import Burst
+from .burst import Burst, Posterior, stack
 from .geometry import pixel_grid, sample_at, subsample
 from .infer import Source, believed, facts_of, tiled_batch
 from .methods import Method, find_methods
@@ -26,7 +26,7 @@ from .metrics import HALF_WIDTHS, LEVELS
 from .motion_table import mean_shift
 from .noise import QUANTISATION_DN2, normalised_noise_var
 from .scene_motion import SceneMotion
-from .seams import TILE_PX
+from .seams import TILE_PX, tiles_at_once
 
 MAX_TILES = 2
 MAX_FRAMES = 6
@@ -147,11 +147,14 @@ def check_held_out(
     kept = used.flatten(2).any(-1).all(0)
     most = MAX_BENT_FRAMES if bends else MAX_FRAMES
     held = evenly([k for k in range(facts.count) if bool(kept[k])], most)
+    at_once = max(tiles_at_once(torch.device(device), facts.count) // len(tiles), 1)
     found = []
-    for done, k in enumerate(held, start=1):
-        parts = _residual(batch, chosen, scale, flow_px, motion_var, k)
-        found.append(_figures(facts.names[k], *parts))
-        on_frame(done, len(held))
+    for first in range(0, len(held), at_once):
+        some = held[first : first + at_once]
+        for k, posterior in zip(some, _without(batch, chosen, scale, flow_px, some), strict=True):
+            parts = _residual(batch, posterior, scale, flow_px, motion_var, k)
+            found.append(_figures(facts.names[k], *parts))
+            on_frame(len(found), len(held))
     frames = tuple(frame for frame in found if frame is not None)
     return HeldOut(frames, len(tiles)) if frames else None
 
@@ -195,20 +198,36 @@ def evenly(items: Sequence[int], most: int) -> list[int]:
     return [items[round(k * (len(items) - 1) / (most - 1))] for k in range(most)]
 
 
-def _residual(
-    batch: Burst, method: Method, scale: int, flow_px: Tensor, motion_var: Tensor, held: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Residuals of frame `held`, the bars' and the noise's share of their variance, flat.
+def _without(
+    batch: Burst, method: Method, scale: int, flow_px: Tensor, held: Sequence[int]
+) -> Iterator[Posterior]:
+    """The posteriors of a batch without each of the frames `held`, on the grid of that frame.
 
-    flow_px: (B, N, 2[, H, W]) of all frames; motion_var: what its error adds to the bars,
-    (B, s*H, s*W) on the grid of the reference. A flow onto the frame is the difference of two onto
+    flow_px: (B, N, 2[, H, W]) of all frames. A flow onto the frame is the difference of two onto
     the reference, where they bend to first order in the bend.
     """
     # the fullest first: methods compare the others with it
     share = batch.valid.float().mean((0, 2, 3)).tolist()
-    others = sorted((k for k in range(batch.count) if k != held), key=lambda k: -share[k])
-    onto_held = (flow_px - flow_px[:, held : held + 1])[:, others]
-    posterior = method.run(batch.select(others), scale, onto_held).posterior
+    bursts, flows = [], []
+    for k in held:
+        others = sorted((n for n in range(batch.count) if n != k), key=lambda n: -share[n])
+        bursts.append(batch.select(others))
+        flows.append((flow_px - flow_px[:, k : k + 1])[:, others])
+    posterior = method.run(stack(bursts), scale, torch.cat(flows)).posterior
+    assert posterior.var is not None
+    size = len(batch.frames)
+    pairs = zip(posterior.mean.split(size), posterior.var.split(size), strict=True)
+    return (Posterior(mean, var) for mean, var in pairs)
+
+
+def _residual(
+    batch: Burst, posterior: Posterior, scale: int, flow_px: Tensor, motion_var: Tensor, held: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Residuals of frame `held`, the bars' and the noise's share of their variance, flat.
+
+    posterior: that of the others, on the grid of the frame. flow_px: (B, N, 2[, H, W]) of all
+    frames; motion_var: what its error adds to the bars, (B, s*H, s*W) on the reference's grid.
+    """
     assert posterior.var is not None
     predicted, bar = (subsample(image, scale) for image in (posterior.mean, posterior.var))
     own = flow_px[:, held] if flow_px.ndim == 5 else flow_px[:, held, :, None, None]
