@@ -16,6 +16,7 @@ OVERLAP_PX = 16
 TILES_AT_ONCE = 8  # on a CPU, which more do not make faster
 MOST_AT_ONCE = 256
 BYTES_A_SAMPLE = 256  # of a tile's frames, while they are worked on by the solver
+LEAST_VAR = 1e-14  # of normalised radiance
 MEMORY_SHARE = 0.15  # of what a GPU has free; bends and networks take more
 
 Tile = tuple[slice, slice]
@@ -84,10 +85,14 @@ class Seams:
     ) -> Iterator[Block]:
         """Add the next tiles, row by row; each completes a block, that at its corner.
 
-        Images are (B, s*h, s*w), on any device; NaN counts as nothing. Blocks are on the CPU.
+        Images are (B, s*h, s*w), on any device; NaN counts as nothing. Where tiles overlap they
+        count by their ramps over their variances: at its edges a tile may know next to nothing, of
+        which a small share would still be a seam in the error bars. Blocks are on the CPU.
         """
         down, right = (self._ramp([tile[axis] for tile in tiles], axis, mean) for axis in (0, 1))
         weight = down[:, :, None] * right[:, None] * torch.isfinite(mean)
+        if var is not None:
+            weight = torch.where(torch.isfinite(var), weight / var.clamp(min=LEAST_VAR), 0)
         layers = (mean, torch.zeros_like(mean) if var is None else var, samples)
         weighted = [weight * torch.nan_to_num(layer) for layer in layers]
         # all tiles at once: a GPU takes as long to hand over one
