@@ -25,19 +25,20 @@ def record(path: Path, benchmark: str, device: str = "cpu", **figures: Any) -> N
 def circumstances(device: str = "cpu") -> dict[str, Any]:
     """Machine, versions and commit."""
     cuda = torch.device(device).type == "cuda"
-    git = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
     return {
         "device": torch.cuda.get_device_name() if cuda else _processor(),
         "threads": torch.get_num_threads(),
         "pushframe": __version__,
         "torch": torch.__version__,
-        "commit": git.stdout.strip() or None,
+        "commit": _git("rev-parse", "HEAD") or None,
+        "changed_since": bool(_git("status", "--porcelain", "--untracked-files=no")),
     }
+
+
+def _git(*words: str) -> str:
+    """What git says of the tree that is measured; nothing where there is none."""
+    command = ["git", "-C", str(Path(__file__).parent), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _processor() -> str:

@@ -149,7 +149,7 @@ class Largest(TorchDispatchMode):
 
 def test_a_tile_is_a_batch_of_one_and_costs_no_more_than_itself() -> None:
     dn = raw(3, 60, 50)
-    dn[1, 10:, :] = np.nan  # more of a frame than a burst may miss
+    dn[1, 10:, :] = np.nan
     burst = Burst.from_dn(dn, [1, 2, 4], 3400, noise=NoiseLaw(0.1, 9.0), names=("a", "b", "c"))
     with Largest() as seen:
         tile = burst.tile(slice(5, 15), slice(20, 40))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import sources
 
+from pushframe import heldout
 from pushframe.burst import Burst, NoiseLaw, Posterior
 from pushframe.heldout import (
     HeldOut,
@@ -153,3 +154,19 @@ def test_tiles_and_frames_are_spread() -> None:
     ]
     assert evenly(range(15), 6) == [0, 3, 6, 8, 11, 14]
     assert evenly([2, 5], 6) == [2, 5]
+
+
+def test_frames_are_held_out_one_by_one_or_together(
+    made: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for most in (1, 64):
+        monkeypatch.setattr("pushframe.heldout.tiles_at_once", lambda *_, most=most: most)
+        found.append(check_held_out(made.burst, 2, "solver"))
+    without = heldout._without
+    monkeypatch.setattr(heldout, "_without", lambda *given: reversed(list(without(*given))))
+    mixed = check_held_out(made.burst, 2, "solver")  # twin: each judged by another's prediction
+    for one, other, wrong in zip(*(check.frames for check in (*found, mixed)), strict=True):
+        assert (one.name, one.pixels) == (other.name, other.pixels)
+        assert one.mean_z2 == pytest.approx(other.mean_z2, rel=0.02)
+        assert wrong.mean_z2 > 3 * one.mean_z2

@@ -72,16 +72,22 @@ def test_tiles_leave_no_seams(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_gpu_works_on_as_many_tiles_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tiles_at_once(torch.device("cpu"), 15) == 8
-    found = []
-    for gib, frames in ((140, 15), (8, 15), (8, 30), (0.1, 15)):
-        free = int(gib * 2**30)
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, free))
-        found.append(tiles_at_once(torch.device("cuda"), frames))
-    assert found[0] == 256
-    assert 20 < found[1] < 60
-    assert found[2] == found[1] // 2
-    assert found[3] == 8
+    def tiles(free_gib: float, frames: int, scale: int, cached_gib: float = 0.0) -> int:
+        free, held = (int(gib * 2**30) for gib in (free_gib, cached_gib))
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, free + held))
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: held)
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 0)
+        return tiles_at_once(torch.device("cuda"), frames, scale)
+
+    assert tiles_at_once(torch.device("cpu"), 15, 2) == 8
+    assert tiles(140, 15, 2) == 256
+    few = tiles(8, 15, 2)
+    assert 20 < few < 60
+    assert tiles(8, 32, 2) == few // 2
+    assert tiles(8, 5, 2) == few  # aliases take what frames do not
+    assert tiles(32, 15, 4) == few
+    assert tiles(2, 15, 2, cached_gib=6) == few  # what an earlier run left is there to be used
+    assert tiles(0.1, 15, 2) == 8
 
 
 def test_it_does_not_matter_how_many_tiles_are_worked_on_together(

@@ -95,6 +95,7 @@ def test_residuals_between_the_pixels_are_told_apart(made) -> None:
 def test_frames_count_in_any_order_and_number(made) -> None:
     burst, motion, _ = made
     net = network()
+    net.mixed_precision = False
     order = [0, 3, 1, 4, 2]
     moved = Motion(motion.flow_px[:, order], motion.gain[:, order])
     with torch.no_grad():
@@ -111,6 +112,7 @@ def test_frames_count_in_any_order_and_number(made) -> None:
 def test_a_masked_frame_is_no_frame(made) -> None:
     burst, motion, _ = made
     net = network()
+    net.mixed_precision = False
     valid = burst.valid.clone()
     valid[:, 3] = False
     spoilt = burst.frames.clone()
@@ -121,7 +123,7 @@ def test_a_masked_frame_is_no_frame(made) -> None:
         without = net(burst.select(left), Motion(motion.flow_px[:, left], motion.gain[:, left]))
         seen = net(dataclasses.replace(burst, frames=spoilt), motion)  # twin
     apart, twin = ((x.mean - without.mean) / without.var.sqrt() for x in (masked, seen))
-    assert float(apart.square().mean().sqrt()) < 0.05  # images are solved to 0.02
+    assert float(apart.square().mean().sqrt()) < 0.03  # images are solved to 0.02, rms
     assert float(twin.square().mean().sqrt()) > 1
 
 
@@ -206,8 +208,9 @@ def test_the_shipped_weights_fit_and_correct(made) -> None:
     assert isinstance(given.gate, Gate)
 
 
-def test_shipped_weights_round_by_next_to_nothing(made) -> None:
-    """In bfloat16, where the device is made for it, as in float32."""
+def test_shipped_weights_round_by_next_to_nothing(made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bfloat16, as where the device is made for it, and in float32."""
+    monkeypatch.setattr("pushframe.model.network.cpu_has_bfloat16", lambda: True)
     burst, motion, _ = made
     net, _ = load_weights("base")
     with torch.no_grad():
@@ -216,6 +219,7 @@ def test_shipped_weights_round_by_next_to_nothing(made) -> None:
         full = net(burst, motion)
         solved = solve(burst, 2, motion.flow_px).posterior
     std = full.var.sqrt()
+    assert not torch.equal(fast.mean, full.mean)
     assert float(((fast.mean - full.mean) / std).square().mean().sqrt()) < 0.02
     assert float((fast.var / full.var).log().abs().mean()) < 0.02
     assert float(((solved.mean - full.mean) / std).square().mean().sqrt()) > 0.1  # what they add

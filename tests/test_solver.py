@@ -155,7 +155,7 @@ def test_more_iterations_never_hurt_where_the_model_is_inexact(
     one = simulate(sources(setting, 2), setting, torch.Generator().manual_seed(0))
     start, kept = register(one.burst), all_kept(one.burst)
     errors, reached = [rmse(start, one.flow_px)], []
-    monkeypatch.setattr("pushframe.solver.motion.ENOUGH", Pace(16, 16, 3, 4))
+    monkeypatch.setattr("pushframe.solver.motion.ENOUGH", Pace(16, 3))
     for steps in (2, 4, 8, 16):
         fit = Task(one.burst, start, kept, 2, steps).settled()
         good = ~fit.outlier & fit.kept[..., None, None]

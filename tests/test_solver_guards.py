@@ -172,7 +172,7 @@ def test_exposures_far_off_arrive_before_windows_are_judged(
     kept, start_px = torch.ones(1, 10, dtype=torch.bool), register(batch.burst)
     usual = fit_motion(batch.burst, start_px, kept, 2).gain
     with monkeypatch.context() as patch:
-        patch.setattr(motion, "ENOUGH", motion.Pace(14, 14, 3, 4))
+        patch.setattr(motion, "ENOUGH", motion.Pace(14, 3))
         long = Task(batch.burst, start_px, kept, 2, steps=14).settled().gain
     monkeypatch.setattr(motion, "RESTLESS", torch.inf)
     short = fit_motion(batch.burst, start_px, kept, 2).gain
@@ -349,7 +349,7 @@ def test_few_frames_that_leave_anything_unexplained_are_lost(
 def test_images_are_grown_from_most_frames_where_all_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of 12 frames one, the ninth, begins the right image."""
+    """Of 12 frames one, the tenth in the order of noise, begins the right image."""
     one = made(size=40, frames=12)
     far_px = far_off(one.flow_px)
 
@@ -397,7 +397,7 @@ def test_frames_left_out_stay_where_they_were() -> None:
     kept, start_px = torch.ones(1, 6, dtype=torch.bool), register(burst)
     kept[:, 4] = False
     task, grown_px = Task(burst, start_px, kept, 2), grown_places(burst, start_px, kept, 2, 0)
-    found = peaks.starts(task, task.fit(FIRST_JITTER_PX), grown_px, (1,))
+    found = peaks.starts(task, task.fit(FIRST_JITTER_PX), grown_px, (1,), 16)
     starts = [px for px, *_ in found]
     assert len(starts) == 4 + peaks.SCATTERED
     assert all(torch.equal(px[:, 4], start_px[:, 4]) for px in starts)

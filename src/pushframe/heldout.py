@@ -26,7 +26,7 @@ from .metrics import HALF_WIDTHS, LEVELS
 from .motion_table import mean_shift
 from .noise import QUANTISATION_DN2, normalised_noise_var
 from .scene_motion import SceneMotion
-from .seams import TILE_PX, tiles_at_once
+from .seams import TILE_PX, Tile, tiles_at_once
 
 MAX_TILES = 2
 MAX_FRAMES = 6
@@ -147,7 +147,7 @@ def check_held_out(
     kept = used.flatten(2).any(-1).all(0)
     most = MAX_BENT_FRAMES if bends else MAX_FRAMES
     held = evenly([k for k in range(facts.count) if bool(kept[k])], most)
-    at_once = max(tiles_at_once(torch.device(device), facts.count) // len(tiles), 1)
+    at_once = max(tiles_at_once(torch.device(device), facts.count, scale) // len(tiles), 1)
     found = []
     for first in range(0, len(held), at_once):
         some = held[first : first + at_once]
@@ -176,7 +176,7 @@ def _motion_variance(
     return (var - known).nan_to_num().clamp(min=0)
 
 
-def spread_tiles(shape: tuple[int, int]) -> list[tuple[slice, slice]]:
+def spread_tiles(shape: tuple[int, int]) -> list[Tile]:
     """Up to 2 tiles at the thirds of the diagonal; the middle where they would overlap."""
     sides = [min(TILE_PX, size) for size in shape]
     apart = max(shape) >= 3 * TILE_PX

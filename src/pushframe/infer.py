@@ -86,8 +86,9 @@ def super_resolve(
 class Reconstruction:
     """A product in the making: its parts, from the first to the last, then how they were made.
 
-    source: one burst, or files. The memory in use is that of a few tiles and of what overlaps with
-    the next row of tiles: 1 kB for each px of the scene's width at scale 2.
+    source: one burst, or files. The memory in use is that of the tiles worked on together
+    (`tiles_at_once`) and of what overlaps with the next row of them: 1 kB for each px of the
+    scene's width at scale 2.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class Reconstruction:
             batch = tiled_batch(self.source, tiles, self.facts).to(self.device)
             return batch, moves_of(self.source, tiles).to(self.device)
 
-        at_once = tiles_at_once(self.device, self.facts.count)
+        at_once = tiles_at_once(self.device, self.facts.count, self.scale)
         return register_scene(self.source.shape, cut, self.scale, at_once)
 
     def parts(self) -> Iterator[Part]:
@@ -137,7 +138,7 @@ class Reconstruction:
         total = math.prod(map(len, tile_axes(self.source.shape)))
         corners = tile_corners(self.source.shape)
         seams = Seams(self.source.shape, self.scale)
-        done, at_once = 0, tiles_at_once(self.device, self.facts.count)
+        done, at_once = 0, tiles_at_once(self.device, self.facts.count, self.scale)
         while group := list(islice(corners, at_once)):
             for block in self._lay_tiles(group, seams):
                 yield self._in_dn(block)

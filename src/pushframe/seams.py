@@ -15,20 +15,21 @@ TILE_PX = 96
 OVERLAP_PX = 16
 TILES_AT_ONCE = 8  # on a CPU, which more do not make faster
 MOST_AT_ONCE = 256
-BYTES_A_SAMPLE = 256  # of a tile's frames, while they are worked on by the solver
+BYTES_A_PIXEL, FRAMES = 1024, 16  # of a high-res pixel of so many frames, while it is worked on
 LEAST_VAR = 1e-14  # of normalised radiance
 MEMORY_SHARE = 0.15  # of what a GPU has free; bends and networks take more
 
 Tile = tuple[slice, slice]
 
 
-def tiles_at_once(device: torch.device, frames: int) -> int:
+def tiles_at_once(device: torch.device, frames: int, scale: int) -> int:
     """How many tiles of so many frames to work on together: a GPU is idle with few."""
     if device.type != "cuda":
         return TILES_AT_ONCE
     free, _ = torch.cuda.mem_get_info(device)
-    room = MEMORY_SHARE * free / (BYTES_A_SAMPLE * frames * TILE_PX**2)
-    return min(max(int(room), TILES_AT_ONCE), MOST_AT_ONCE)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    tile = BYTES_A_PIXEL * (scale * TILE_PX) ** 2 * max(frames / FRAMES, 1)
+    return min(max(int(MEMORY_SHARE * free / tile), TILES_AT_ONCE), MOST_AT_ONCE)
 
 
 def tile_axes(shape: tuple[int, int]) -> tuple[list[slice], list[slice]]:

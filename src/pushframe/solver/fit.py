@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -51,6 +51,16 @@ class Fit:
             **{
                 name: value.index_copy(0, index, getattr(other, name))
                 for name, value in self._found()
+            }
+        )
+
+    @classmethod
+    def joined(cls, fits: Sequence[Fit]) -> Fit:
+        """The fits of several batches as one."""
+        return cls(
+            **{
+                name: torch.cat([getattr(fit, name) for fit in fits])
+                for name, _ in fits[0]._found()
             }
         )
 

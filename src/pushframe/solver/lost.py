@@ -22,7 +22,7 @@ from .bend import all_bending, bending
 from .fit import Fit
 from .image import Reconstruction, reconstruct
 from .motion import Task
-from .peaks import energy_at, highest_peak, negligible
+from .peaks import at_once, energy_at, highest_peak, negligible
 from .rise import held_down
 from .search import Search
 
@@ -140,10 +140,14 @@ def _without_culprits(task: Task, fit: Fit) -> Fit:
     surprise = search.judgement.surprise().masked_fill(~part.kept, 0).nan_to_num(torch.inf)
     surprise[:, 0] = -1  # the reference stays
     suspects = surprise.topk(min(SUSPECTS, task.burst.count - 1)).indices.T  # (S, n)
-    kept = torch.stack([part.kept.scatter(1, who[:, None], False) for who in suspects])
-    many = part.part(torch.arange(len(index), device=index.device).repeat(len(suspects)))
-    fits = dataclasses.replace(many, kept=kept.flatten(0, 1)).settled()
-    agreed = (fits.kept == kept.flatten(0, 1)).all(1).view(suspects.shape)
+    kept = torch.cat([part.kept.scatter(1, who[:, None], False) for who in suspects])  # (S n, N)
+    fits = Fit.joined(
+        [
+            dataclasses.replace(part.part(some % len(index)), kept=kept[some]).settled()
+            for some in torch.arange(len(kept), device=kept.device).split(at_once(task))
+        ]
+    )
+    agreed = (fits.kept == kept).all(1).view(suspects.shape)
     explained = (fits.mismatch.view(suspects.shape) < EXPLAINED * fit.mismatch[index]) & agreed
     guilty = explained.sum(0) == 1
     number, chosen = (explained & guilty).nonzero(as_tuple=True)

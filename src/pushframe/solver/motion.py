@@ -27,21 +27,20 @@ LOOKS = 6  # after which the spectrum of known motion has settled
 MASKED_LOOKS = 5  # in which the image grows into masked pixels, before anything else is judged
 SETTLED = 3  # steps after which residuals tell of the model, not of the motion
 RESTLESS = 0.4  # see `Search.restlessness`; less does not matter
-SURE_PX = 0.02  # belief of the motion, from which few steps are left to take
+CERTAIN_PX = 0.02  # belief of the motion, from which few steps are left to take
 
 
 class Pace(NamedTuple):
     """Steps of a search, and more once the motion is nearly known, and with it what windows do."""
 
     steps: int
-    few_steps: int  # of few frames
     last_steps: int
-    few_last_steps: int
 
 
-THOROUGH = Pace(8, 8, 3, 4)
-ENOUGH = Pace(5, 8, 3, 4)  # of many frames, unless they are restless after that
-HURRIED = Pace(2, 8, 1, 4)  # where the motion is believed for sure; few frames need them all
+THOROUGH = Pace(8, 3)
+ENOUGH = Pace(5, 3)  # unless bursts are restless after that
+HURRIED = Pace(2, 1)  # where the motion is believed for certain
+FEW_PACE = Pace(8, 4)  # of few frames, which need all of them
 MORE_ROUNDS, MORE_STEPS = 6, 2  # of the restless: little noise takes longer
 FEW_MORE_ROUNDS, FEW_MORE_STEPS = 2, 6
 
@@ -62,7 +61,7 @@ class Task:
     start_px: Tensor
     kept: Tensor
     scale: int
-    steps: int = THOROUGH.few_steps
+    steps: int = THOROUGH.steps
     moving: bool = True
     belief: Belief | None = None
     unbiased: bool = True
@@ -95,19 +94,24 @@ class Task:
         """Whether there are no others."""
         return bool(self.few().all())
 
-    def sure(self) -> Tensor:
-        """The bursts whose motion is believed for sure, (B,) bool."""
+    def certain(self) -> Tensor:
+        """The bursts whose motion is believed for certain, (B,) bool."""
         if self.belief is None or not self.moving:
             return torch.zeros_like(self.kept[:, 0])
-        return (self.belief.error_px() * self.kept).amax(1) < SURE_PX
+        return (self.belief.error_px() * self.kept).amax(1) < CERTAIN_PX
 
     def settled(self) -> Fit:
         """A fit in no more steps than a burst needs."""
-        sure = self.sure()
-        if bool(sure.all()):
-            return self.fit(FIRST_JITTER_PX, HURRIED)
-        fit, index = self.fit(FIRST_JITTER_PX, ENOUGH), sure.nonzero()[:, 0]
-        return fit.with_part(index, self.part(index).settled()) if len(index) else fit
+        certain = self.certain()
+        if bool((certain == certain[0]).all()):
+            return self.fit(FIRST_JITTER_PX, HURRIED if bool(certain[0]) else ENOUGH)
+        index = certain.nonzero()[:, 0], (~certain).nonzero()[:, 0]
+        fits = [
+            self.part(some).fit(FIRST_JITTER_PX, pace)
+            for some, pace in zip(index, (HURRIED, ENOUGH), strict=True)
+            if len(some)
+        ]
+        return Fit.joined(fits).part(torch.cat(index).argsort())
 
     def fit(self, jitter_px: float, pace: Pace = THOROUGH) -> Fit:
         """From the start, which may be off by so much.
@@ -116,15 +120,14 @@ class Task:
         batch.
         """
         if self.all_few():
-            return self._fit(jitter_px, pace.few_steps, pace.few_last_steps)
-        fit = self._fit(jitter_px, pace.steps, pace.last_steps)
-        index = self.few().nonzero()[:, 0]
-        return fit.with_part(index, self.part(index).fit(jitter_px, pace)) if len(index) else fit
+            return self._fit(jitter_px, FEW_PACE)
+        fit, index = self._fit(jitter_px, pace), self.few().nonzero()[:, 0]
+        return fit.with_part(index, self.part(index).fit(jitter_px)) if len(index) else fit
 
-    def _fit(self, jitter_px: float, steps: int, last_steps: int) -> Fit:
+    def _fit(self, jitter_px: float, pace: Pace) -> Fit:
         search, moving = self.search(self.start_px), self.moving
         jitter = first_jitter(self.start_px, self.belief, jitter_px) * moving
-        for count in range(min(steps, self.steps)):
+        for count in range(min(pace.steps, self.steps)):
             search.jitter_px = jitter / 2**count
             search.look()
             search.step(moving)
@@ -134,7 +137,7 @@ class Task:
         search.jitter_px = 0 * jitter
         if self.unbiased:
             search.relaxation = Relaxation()  # another search begins
-            self.unwindow(search, last_steps)
+            self.unwindow(search, pace.last_steps)
             if self.all_few():
                 self.settle(search, FEW_MORE_ROUNDS, FEW_MORE_STEPS)
             else:

@@ -68,8 +68,8 @@ def highest_peak(task: Task, fit: Fit) -> Fit:
     index = (doubtful(task, fit) & whole).nonzero()[:, 0]
     if not len(index):
         return fit
-    at_once = max(len(task.kept), LEAST_AT_ONCE)
-    (grown_px,) = _grown(task.part(index), (0,), at_once)
+    most = at_once(task)
+    (grown_px,) = _grown(task.part(index), (0,), most)
     doubted = ~_confirmed(task.part(index), fit.part(index), grown_px)
     index, grown_px = index[doubted], grown_px[doubted]
     for anchors in ANCHORS:
@@ -78,7 +78,7 @@ def highest_peak(task: Task, fit: Fit) -> Fit:
         if not len(index):
             break
         part = task.part(index)
-        again, better = _higher_peak(part, fit.part(index), grown_px, anchors, at_once)
+        again, better = _higher_peak(part, fit.part(index), grown_px, anchors, most)
         fit = fit.with_part(index[better], again)
         lost = _lost(part, fit.part(index))
         index, grown_px = index[lost], grown_px[lost]
@@ -125,23 +125,28 @@ def negligible(task: Task) -> Tensor:
     return NEGLIGIBLE * usual_noise_var(task.burst)
 
 
+def at_once(task: Task) -> int:
+    """How many searches to make together, for the memory that the batch takes anyway."""
+    return max(len(task.kept), LEAST_AT_ONCE)
+
+
 def _higher_peak(
-    task: Task, fit: Fit, grown_px: Tensor, anchors: tuple[int, ...], at_once: int
+    task: Task, fit: Fit, grown_px: Tensor, anchors: tuple[int, ...], most: int
 ) -> tuple[Fit, Tensor]:
     """Fits at likelier peaks than those of a fit, and which bursts they are for (n,).
 
-    Searched for from many `starts`, so many at once. Shifts and gains are all that is doubted: a
+    Searched for from many `starts`, so many together. Shifts and gains are all that is doubted: a
     mismatch, growing with what is wrong, excuses any peak. The fit from the highest counts if it
     explains more: with the wrong model other peaks are no better.
     """
-    begun = list(starts(task, fit, grown_px, anchors, at_once))
+    begun = list(starts(task, fit, grown_px, anchors, most))
     places_px = torch.stack([start_px for start_px, _, _ in begun])  # (S, B, N, 2)
     off = torch.stack([first_jitter(px, task.belief, off_px) for px, off_px, _ in begun])
     energy = torch.full_like(off, torch.inf)  # (S, B)
-    for which in torch.stack([whose for *_, whose in begun]).nonzero().split(at_once):
+    for which in torch.stack([whose for *_, whose in begun]).nonzero().split(most):
         number, whose = which.unbind(1)
-        part = dataclasses.replace(task.part(whose), start_px=places_px[number, whose])
-        search = part.search(part.start_px)
+        part = task.part(whose)
+        search = part.search(places_px[number, whose])
         for count in range(task.steps):
             search.jitter_px = off[number, whose] / 2**count
             search.look()
@@ -165,7 +170,7 @@ def _higher_peak(
 
 
 def starts(
-    task: Task, fit: Fit, grown_px: Tensor, anchors: tuple[int, ...], at_once: int = LEAST_AT_ONCE
+    task: Task, fit: Fit, grown_px: Tensor, anchors: tuple[int, ...], most: int
 ) -> Iterator[tuple[Tensor, float, Tensor]]:
     """Translations from which other peaks may be found, by how much they may be off, px, and
     the bursts that they are for, (B,) bool."""
@@ -173,7 +178,7 @@ def starts(
     everyone = torch.ones_like(few)
     count = task.kept.sum(1)
     there = tuple(anchor for anchor in anchors if bool((count > anchor).any()))
-    for anchor, places_px in zip(there, _grown(task, there, at_once), strict=True):
+    for anchor, places_px in zip(there, _grown(task, there, most), strict=True):
         yield places_px, FIRST_JITTER_PX, count > anchor
     if anchors != ANCHORS[0]:
         return
@@ -190,12 +195,12 @@ def starts(
         yield paired_px + off_px.to(paired_px) * task.kept[..., None], FIRST_JITTER_PX, few
 
 
-def _grown(task: Task, anchors: tuple[int, ...], at_once: int) -> Tensor:
+def _grown(task: Task, anchors: tuple[int, ...], most: int) -> Tensor:
     """As `grown_places`, from several frames of each burst, (len(anchors), B, N, 2)."""
     number = torch.arange(len(anchors) * len(task.kept), device=task.kept.device)
     anchor = torch.tensor(anchors, device=number.device)
     found = []
-    for some in number.split(at_once):
+    for some in number.split(most):
         part = task.part(some % len(task.kept))
         first = anchor[some // len(task.kept)]
         given = (part.burst, part.start_px, part.kept, task.scale, first, task.belong)
