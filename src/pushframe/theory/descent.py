@@ -11,6 +11,7 @@ from .likelihood import Gaussian
 from .operators import RandomOperator
 from .stationarity import risk
 
+LEAST = 1e-12  # share of the start's variances that is always there: a step may come upon none
 ROUNDS = 3  # a noise that follows the mean settles in two: the mean does not follow the noise
 
 
@@ -32,6 +33,8 @@ def minimise(
     """
     start = start.double()
     mean = start.mean.clone().requires_grad_(not hold_mean)
+    full = start.cov.ndim == 2
+    least = LEAST * torch.diag(start.cov.diagonal()) if full else torch.zeros_like(start.cov)
     for _ in range(ROUNDS):
         fixed = noise_cov(operator.matrices @ mean.detach())
         # from the start again: under a noise too large the variance goes to zero and stays there
@@ -49,12 +52,12 @@ def minimise(
             optimiser: torch.optim.Optimizer = optimiser, root: Tensor = root, fixed: Tensor = fixed
         ) -> float:
             optimiser.zero_grad()
-            value = risk(Gaussian(mean, _square(root)), operator, target, fixed)
+            value = risk(Gaussian(mean, _square(root) + least), operator, target, fixed)
             value.backward()
             return float(value.detach())
 
         optimiser.step(closure)
-    return Gaussian(mean.detach(), _square(root.detach()))
+    return Gaussian(mean.detach(), _square(root.detach()) + least)
 
 
 def _root(cov: Tensor) -> Tensor:
