@@ -26,7 +26,7 @@ from pushframe.infer import Reconstruction
 from pushframe.io import read_image
 from pushframe.scene_motion import Tile
 from pushframe.simulate import PRESETS
-from pushframe.solver import joint
+from pushframe.solver import draws
 from pushframe.windows import simulate_windows
 
 IMAGES = ("sn3_vegas_like_down", "s2_coast_B8A", "dji_0034_d3", "gizeh_img1_0p7m")
@@ -112,11 +112,11 @@ def main() -> None:
     parser.add_argument("--scale", type=int, default=2)
     parser.add_argument("--bend", type=float, default=0.5, help="px at most, over the scene")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--draws", type=int, default=joint.DRAWS, help="for bars of bent tiles")
+    parser.add_argument("--draws", type=int, default=draws.DRAWS, help="for bars of bent tiles")
     asked = parser.parse_args()
     seams.LARGEST_TILE_PX = seams.TILE_PX = asked.tile
     scene_motion.WINDOW_PX = min(asked.tile, scene_motion.WINDOW_PX)
-    joint.DRAWS = asked.draws
+    draws.DRAWS = asked.draws
     command = f"{Path(__file__).name} {' '.join(sys.argv[1:])}"
     rows = []
     for frames, motion, name in itertools.product(asked.frames, asked.motion, asked.images):

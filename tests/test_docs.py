@@ -7,6 +7,8 @@ import json
 import pkgutil
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -22,6 +24,12 @@ from pushframe.train import TrainConfig, load_train_config
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+SCRIPTS = [
+    path
+    for folder in ("benchmarks", "examples")
+    for path in sorted((ROOT / folder).glob("*.py"))
+    if "ArgumentParser" in path.read_text()  # record.py is shared by the others
+]
 MODULES = {module.name for module in pkgutil.iter_modules(pushframe.__path__)}
 SETTINGS = set(flattened(asdict(TrainConfig())))
 FILES = r"\.(cff|css|html|jp2|js|json|md|npy|npz|png|py|jsonl|safetensors|svg|tiff?|toml|txt)$"
@@ -144,3 +152,11 @@ def test_what_is_wrong_is_caught() -> None:
     for wrong in ("info --jsn", "evaluate scene:1", "inof"):
         with pytest.raises(Exception, match=r"jsn|Missing parameter: to|inof"):
             parse_commands(f"```bash\npushframe {wrong}\n```\n")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_benchmarks_and_examples_begin(script: Path) -> None:
+    """What documents tell to run is there, with all that it imports."""
+    done = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "usage:" in done.stdout
