@@ -45,10 +45,11 @@ class Watched(Reconstruction):
             return seen[-1]
 
         method, self.method = self.method, dataclasses.replace(self.method, run=kept)
-        super()._lay_tiles(tiles, seams)
+        blocks = list(super()._lay_tiles(tiles, seams))
         self.method = method
         for k, tile in enumerate(tiles):
             self.tiles.append((tile, seen[0].flow_px[k], seen[0].posterior.mean[k]))
+        return iter(blocks)
 
 
 def motion_error_px(tile: Tile, flow_px: Tensor, true_px: Tensor) -> float:

@@ -276,7 +276,7 @@ def test_little_is_left_to_do_where_motion_is_believed_for_sure(
 
     started_px: list[float] = []
     hurried, usual = located(10, 0.005), located(10, 0.05)
-    assert hurried[0] == 3
+    assert hurried[0] == 4
     assert usual[0] >= 8
     assert hurried[1] < 0.6 * started_px[0]
     assert hurried[1] < 1.3 * usual[1]

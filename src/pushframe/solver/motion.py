@@ -39,7 +39,7 @@ class Pace(NamedTuple):
 
 THOROUGH = Pace(8, 3)
 ENOUGH = Pace(5, 3)  # unless bursts are restless after that
-HURRIED = Pace(2, 1)  # where the motion is believed for certain
+HURRIED = Pace(2, 2)  # where the motion is believed for certain
 FEW_PACE = Pace(8, 4)  # of few frames, which need all of them
 MORE_ROUNDS, MORE_STEPS = 6, 2  # of the restless: little noise takes longer
 FEW_MORE_ROUNDS, FEW_MORE_STEPS = 2, 6
