@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import sources
 
-from pushframe.burst import Simulated
+from pushframe.burst import Simulated, stack
 from pushframe.io import read_image
 from pushframe.noise import frame_noise_var
 from pushframe.prior import KNOTS, owed_to_spectrum
@@ -418,6 +418,20 @@ def test_peaks_are_searched_for_one_by_one_or_together() -> None:
     for fitted, index in found:
         assert index.tolist() == [0, 1]
         torch.testing.assert_close(fitted.flow_px, found[0][0].flow_px, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("most", [1, 4, 64])
+def test_each_burst_is_grown_from_each_anchor(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of anchors, then of bursts, however many are grown together."""
+    monkeypatch.setattr(
+        peaks, "grown_places", lambda _, start_px, *given: start_px + given[2][:, None, None]
+    )
+    burst = stack([made(size=16, frames=4).burst] * 3)
+    start_px = 0.1 * torch.arange(3.0)[:, None, None].expand(3, 4, 2)
+    task = Task(burst, start_px, torch.ones(3, 4, dtype=torch.bool), 2)
+    found = peaks._grown(task, (2, 3, 5, 7), most)[..., 0, 0]
+    expected = torch.tensor([2.0, 3.0, 5.0, 7.0])[:, None] + 0.1 * torch.arange(3.0)
+    torch.testing.assert_close(found, expected)
 
 
 def test_gains_of_quiet_frames_settle(shared_images, monkeypatch: pytest.MonkeyPatch) -> None:

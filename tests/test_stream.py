@@ -204,8 +204,6 @@ def test_what_a_tile_hardly_knows_is_no_seam():
     image = torch.cat([block.mean for block in blocks])
     assert float(whole.max()) < 1.1
     assert float(image.max()) < 1.1
-    ramp = 0.5 / 32  # twin: shares of variances that do not look at them
-    assert ramp * 1000 + 1 - ramp > 10
 
 
 def test_what_waits_is_the_overlap_and_not_the_scene():
