@@ -109,7 +109,6 @@ class Task:
         fits = [
             self.part(some).fit(FIRST_JITTER_PX, pace)
             for some, pace in zip(index, (HURRIED, ENOUGH), strict=True)
-            if len(some)
         ]
         return Fit.joined(fits).part(torch.cat(index).argsort())
 
