@@ -11,6 +11,7 @@ from pushframe.burst import Simulated
 from pushframe.filters import gaussian_blur
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, simulate, with_options
+from pushframe.solver import grow
 from pushframe.solver.grow import (
     BLUR_PX,
     FRACTIONS,
@@ -41,9 +42,15 @@ def rmse(found: torch.Tensor, true: torch.Tensor) -> float:
     return float((found - true).square().mean().sqrt())
 
 
-@pytest.mark.parametrize("scale", [2, 3])
-def test_a_frame_foretold_is_one_given_the_other(scale: int) -> None:
-    """`p(v | w) = p(v, w) / p(w)`, from the 2 x 2 covariance of both, no image in between."""
+@pytest.mark.parametrize(("scale", "rows"), [(2, 1), (2, 3), (3, 8)])
+def test_a_frame_foretold_is_one_given_the_other(
+    scale: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`p(v | w) = p(v, w) / p(w)`, from the 2 x 2 covariance of both, no image in between.
+
+    However many rows of places are worked on together, as a GPU does.
+    """
+    monkeypatch.setattr(grow, "_rows_at_once", lambda _: rows)
     made = aliased(frames=2, scale=scale, count=1)
     middle = torch.tensor([[0.1, -0.2]])
     search = Search(made.burst, middle[:, None].expand(1, 2, 2), all_kept(made), scale)

@@ -24,6 +24,7 @@ BLUR_PX = 0.04  # of a place: what it is off its entry in the table, rms
 REACH_PX = 4  # about the middle of the frames
 APART_PX = 0.3  # beyond which another place is another answer
 ALIKE = 0.5  # of the largest certainty, from which frames join together
+FRAMES_AT_ONCE = 4096  # on a GPU, each at a row of places
 NEAR_PX, DOUBT_PX = 0.5, 0.1  # how far pairs are looked for, and what frames may be off
 STEPS, JITTER_PX = 3, 0.06  # of frames that have joined; halved at each step
 
@@ -123,20 +124,28 @@ def improbability_at_places(search: Search, middle: Tensor) -> Tensor:
     spread = search.blocks.covariance.unflatten(2, (s, s)).unflatten(1, (s, s))
     noise = search.noise + search.lattice.steepness(search.prior) * BLUR_PX**2
     whole = torch.arange(-REACH_PX, REACH_PX + 1, device=middle.device)
-    data = search.data[:, :, None]
+    data = search.data[:, :, None, None]
     tables = []
-    for rows in see.rows.unbind(1):  # (B, s, a); a row of places at a time, for memory's sake
-        seen = torch.einsum("bia,bijac->bjac", rows, image)
-        unsure = torch.einsum("bia,bijklac,bka->bjlac", rows, spread, rows.conj())
-        foretold = torch.einsum("bdjc,bjac->bdac", see.columns, seen)[:, None]
-        var = torch.einsum("bdjc,bjlac,bdlc->bdac", see.columns, unsure, see.columns.conj()).real
-        var = var[:, None] + noise[:, :, None, None, None]  # (B, N, D, a, c)
+    for rows in see.rows.split(_rows_at_once(search.kept), 1):  # (B, R, s, a)
+        seen = torch.einsum("bria,bijac->brjac", rows, image)
+        unsure = torch.einsum("bria,bijklac,brka->brjlac", rows, spread, rows.conj())
+        foretold = torch.einsum("bdjc,brjac->brdac", see.columns, seen)[:, None]
+        var = torch.einsum("bdjc,brjlac,bdlc->brdac", see.columns, unsure, see.columns.conj()).real
+        var = var[:, None] + noise[:, :, None, None, None, None]  # (B, N, R, D, a, c)
         apart = (power_of(data) + power_of(foretold)) / var + var.log()
         alike = torch.fft.irfft2(data.conj() * foretold / var, s=shape, norm="forward")
         alike = alike[..., whole, :][..., whole]
         tables.append((apart * search.lattice.count).sum((-1, -2))[..., None, None] - 2 * alike)
-    table = torch.stack(tables, 2).permute(0, 1, 4, 2, 5, 3)
+    table = torch.cat(tables, 2).permute(0, 1, 4, 2, 5, 3)
     return table.flatten(4, 5).flatten(2, 3)
+
+
+def _rows_at_once(kept: Tensor) -> int:
+    """Rows of places to work on together, for frames (B, N): what keeps a GPU busy.
+
+    On a CPU one, which its cache holds.
+    """
+    return max(1, FRAMES_AT_ONCE // kept.numel()) if kept.is_cuda else 1
 
 
 def _places(like: Tensor) -> Tensor:

@@ -67,10 +67,13 @@ def _risen(task: Task, fit: Fit) -> Fit:
     Either may be a wave off, and such a spectrum leaves nothing unexplained.
     """
     again = dataclasses.replace(task, kept=fit.kept, belong=True)
-    first, second = (
-        highest_peak(begun, begun.settled()) if task.moving else begun.settled()
-        for begun in (again, dataclasses.replace(again, start_px=fit.flow_px))
+    number = torch.arange(len(fit.kept), device=fit.kept.device)
+    begun = dataclasses.replace(
+        again.part(number.repeat(2)), start_px=torch.cat([task.start_px, fit.flow_px])
     )
+    both = begun.settled()
+    both = highest_peak(begun, both) if task.moving else both
+    first, second = both.part(number), both.part(number + len(number))
     own, other = (energy_at(again, fit, one.flow_px, one.gain) for one in (first, second))
     index = (other < own).nonzero()[:, 0]
     return first.with_part(index, second.part(index))
