@@ -49,7 +49,7 @@ def test_it_begins_with_the_solvers_answer(made) -> None:
 def test_what_is_handed_over_is_the_solvers_own_answer(frames: int) -> None:
     """A prior fitted anew, from known motion, is the prior that the motion was found with; the
     error bar knows that the motion was estimated, and is too short where it does not."""
-    setting = with_options(PRESETS["paper"], size=32, frames=frames)
+    setting = with_options(PRESETS["paper"], size=48, frames=frames)
     burst = simulate(sources(setting, 4), setting, torch.Generator().manual_seed(1)).burst
     solved = solve(burst, 2)
     used, motion = estimate_motion(burst, 2)

@@ -9,12 +9,13 @@ import torch
 from conftest import sources
 
 from pushframe.burst import Simulated, stack
+from pushframe.gaussian import GaussianProblem
 from pushframe.io import read_image
 from pushframe.noise import frame_noise_var
-from pushframe.prior import KNOTS, owed_to_spectrum
+from pushframe.prior import KNOTS, TERMS, owed_to_spectrum
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, Simulation, simulate
-from pushframe.solver import judge, locate, motion, peaks, solve
+from pushframe.solver import judge, locate, mismatch, motion, peaks, solve
 from pushframe.solver.belief import FIRST_JITTER_PX, Belief
 from pushframe.solver.bend import flow_of, lucas_kanade_bent, smooth_basis
 from pushframe.solver.grow import grown_places
@@ -389,6 +390,41 @@ def test_quiet_frames_of_known_motion_have_gains(frames: int) -> None:
     solved = solve(batch.burst, 2, batch.flow_px)
     assert bool(torch.isfinite(solved.gain).all())
     assert bool(torch.isfinite(solved.posterior.mean[:, 10:-10, 10:-10]).all())
+
+
+def test_borders_that_are_solved_last_are_no_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of quiet frames, whose motion is known, nothing is left unexplained, and bars are right."""
+    setting = dataclasses.replace(PAPER, frames=15, size=48, noise_std_dn=(1.0, 1.0))
+    known = simulate(sources(setting, 4), setting, torch.Generator().manual_seed(0))
+    inner = (slice(None), slice(8, -8), slice(8, -8))
+
+    def solved() -> tuple[float, float]:
+        solution = solve(known.burst, 2, known.flow_px)
+        error, var = solution.posterior.mean - known.truth, solution.posterior.var
+        return float(solution.mismatch.max()), float((error.square() / var)[inner].mean())
+
+    left, z2 = solved()
+    assert left == 0
+    assert 0.92 < z2 < 1.08
+    monkeypatch.setattr(mismatch, "BORDER_PX", 0)
+    left, shorter = solved()
+    assert left > 0
+    assert shorter < z2 - 0.05
+
+
+def test_where_there_is_nothing_but_borders_they_count() -> None:
+    """Residuals of three times the noise on the outermost pixels, all others being masked."""
+    burst = made(frames=8, size=32).burst
+    good = torch.zeros_like(burst.valid)
+    good[..., :3, :] = True
+    noise_var = frame_noise_var(burst)
+    flow_px = torch.zeros(1, 8, 2)
+    problem = GaussianProblem(flow_px, good / noise_var, torch.zeros(1, TERMS), 2)
+    residual = 3 * noise_var.sqrt()
+    assert float(mismatch.unexplained(problem, residual, noise_var)) > float(noise_var.min())
+    whole = GaussianProblem(flow_px, 1 / noise_var, torch.zeros(1, TERMS), 2)
+    residual[..., 4:-4, 4:-4] = 0
+    assert float(mismatch.unexplained(whole, residual, noise_var)) == 0
 
 
 def test_frames_left_out_stay_where_they_were() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..gaussian import GaussianProblem, weighted_mean
@@ -10,6 +11,7 @@ from ..spectral import AliasBlocks
 
 LEAST_MISMATCH = 0.05  # of the noise variance of the better frames
 LEAST_FREEDOM = 0.02
+BORDER_PX = 4  # of frames: conjugate gradients arrive there last
 
 
 def freedom(blocks: AliasBlocks, count: Tensor) -> Tensor:
@@ -42,10 +44,21 @@ def model_mismatch(residual: Tensor, budget: Tensor, noise_var: Tensor, free: Te
 def unexplained(problem: GaussianProblem, residual: Tensor, noise_var: Tensor) -> Tensor:
     """The mismatch of solved bursts, (B,); an excess too small to be told from none is none.
 
-    residual, noise_var: (B, N, H, W), of the problem's data under its solution.
+    residual, noise_var: (B, N, H, W), of the problem's data under its solution. Borders of frames,
+    if there is more, do not count: an image solved well enough is not solved there.
     """
     budget = noise_var.masked_fill(problem.precision <= 0, torch.inf)
+    inner = _inner(budget)
+    more = inner.isfinite().flatten(1).any(1)[:, None, None, None]
+    budget = torch.where(more, inner, budget)
     free = freedom_of(problem)
     found = model_mismatch(residual, budget, noise_var, free)
     usual = 1 / weighted_mean(1 / noise_var, 1 / budget)[:, 0, 0, 0]
     return torch.where(found > LEAST_MISMATCH * usual, found, 0)
+
+
+def _inner(budget: Tensor) -> Tensor:
+    """The same budget (B, N, H, W) for all but the borders of frames, whose pixels do not count."""
+    tall, wide = (min(BORDER_PX, size // 4) for size in budget.shape[-2:])
+    inside = F.pad(budget, [-wide, -wide, -tall, -tall])
+    return F.pad(inside, [wide, wide, tall, tall], value=torch.inf)
