@@ -11,8 +11,9 @@ from .burst_files import (
     write_burst,
 )
 from .image import read_image
+from .placement import Placement
 from .product import read_product, write_product
-from .source import BurstSource, Placement
+from .source import BurstSource
 from .stream import new_product
 
 __all__ = [

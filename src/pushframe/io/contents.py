@@ -15,8 +15,19 @@ from ..errors import BurstError
 from .frames import to_float32
 from .source import Opened
 
-SCALARS = ("white_level", "black_level", "noise_a", "noise_b")
-KEYS = ("frames", "exposure", *SCALARS, "valid", "reference", "days", "truth", "flow_px", "notes")
+SCALARS = ("white_level", "black_level", "saturation_level", "noise_a", "noise_b")
+KEYS = (
+    "frames",
+    "exposure",
+    *SCALARS,
+    "valid",
+    "clean",
+    "reference",
+    "days",
+    "truth",
+    "flow_px",
+    "notes",
+)
 
 
 def check_keys(keys: Iterable[str], known: tuple[str, ...]) -> None:

@@ -78,6 +78,7 @@ def open_npz(path: Path) -> Opened:
         masks=tuple(ArrayFrame(mask, f"mask {k}") for k, mask in enumerate(masks)),
         reference=int(number("reference", table.get("reference", 0), kinds="ui")),
         days=flag("days", table.get("days", False)),
+        clean=flag("clean", table.get("clean", False)),
         said=tuple(map(str, np.atleast_1d(table.get("notes", ())))),
     )
     return Opened(source, lambda: _verified(path))
@@ -113,6 +114,7 @@ def burst_fields(burst: Burst) -> dict[str, Any]:
         "exposure": [float(value) for value in burst.exposure],
         "white_level": float(burst.white_level),
         "black_level": float(burst.black_level),
+        "clean": True,  # what is not valid is marked
     }
     if burst.noise is not None:
         fields |= {"noise_a": float(burst.noise.a), "noise_b": float(burst.noise.b)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,42 +11,14 @@ import numpy as np
 import torch
 
 from ..burst import Burst, GeoRef, NoiseLaw
-from ..checks import check_exposure, check_frames, check_positive, require
+from ..checks import check_exposure, check_frames, check_positive, counted, require
 from ..geometry import crop_georef
+from .defects import saturation_of, stuck_pixels
 from .frames import ALL, Frame, read_window, spread_windows
+from .placement import Placement
+from .white_level import WHITE_PERCENTILE, estimated_white
 
-# A burst without a white level is given the headroom of the paper's data, where scenes whose
-# bright end lies near 2400 DN are normalised by 3400 DN.
-WHITE_PERCENTILE = 99.5
-WHITE_OVER_BRIGHT = 3400 / 2400
-STILL_PX = 1.5  # a smaller offset is the reconstruction's own to find
 SAMPLE_PX, SAMPLES = 512, 3  # windows in which levels are looked up: side, number along each axis
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where a frame lies: `frame px = matrix (reference px - pivot) + pivot + shift`, (y, x)."""
-
-    shift_px: tuple[float, float] = (0.0, 0.0)
-    matrix: tuple[tuple[float, float], tuple[float, float]] = ((1.0, 0.0), (0.0, 1.0))
-    pivot_px: tuple[float, float] = (0.0, 0.0)
-
-    def at(self, position: np.ndarray) -> np.ndarray:
-        """Reference positions (..., 2) as positions in the frame."""
-        pivot = np.asarray(self.pivot_px)
-        return (position - pivot) @ np.asarray(self.matrix).T + pivot + np.asarray(self.shift_px)
-
-    def offset_px(self, rows: slice, columns: slice) -> tuple[int, int]:
-        """Whole pixels from a window of the reference to that of the frame, by its centre.
-
-        Zero for what is nearly still: moving a window costs a line of pixels at the edge.
-        """
-        centre = np.array([(part.start + part.stop - 1) / 2 for part in (rows, columns)])
-        moved = self.at(centre) - centre
-        if np.abs(moved).max() <= STILL_PX:
-            return 0, 0
-        down, right = np.rint(moved).astype(int).tolist()
-        return down, right
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +29,8 @@ class BurstSource:
     frame each, non-zero where valid. stated_exposure: (N,), or None to estimate it. scalars: white
     and black level and noise law, those that were given. placements: where each frame lies
     against the reference; as they come, if empty. days: whether they are of
-    different days. window: the part of the reference's grid that is the burst, all of it unless
-    given.
+    different days. clean: whether saturated and stuck pixels are marked already; else they are
+    looked for. window: the part of the reference's grid that is the burst, all of it unless given.
     """
 
     frames: tuple[Frame, ...]
@@ -69,6 +41,7 @@ class BurstSource:
     said: tuple[str, ...] = ()
     placements: tuple[Placement, ...] = ()
     days: bool = False
+    clean: bool = False
     window: tuple[slice, slice] | None = None
 
     def __post_init__(self) -> None:
@@ -150,6 +123,10 @@ class BurstSource:
 
         Rows and columns are those of the burst; the frame's own are moved by its placement.
         """
+        return self._without_saturated(self._as_stored(index, rows, columns))
+
+    def _as_stored(self, index: int, rows: slice, columns: slice) -> np.ndarray:
+        """The same, saturated pixels among them."""
         rows, columns = self._in_file(rows, columns)
         if self.placements:
             down, right = self.placements[index].offset_px(rows, columns)
@@ -177,12 +154,33 @@ class BurstSource:
         places = [self.placements[i].offset_px(*window) for i in self.order if self.placements]
         return torch.tensor(places or [(0, 0)] * self.count, dtype=torch.float32)
 
+    def _without_saturated(self, pixels: np.ndarray) -> np.ndarray:
+        """Pixels with NaN from the saturation level on."""
+        level = self.saturation_level
+        return pixels if level is None else np.where(pixels < level, pixels, np.nan)
+
+    def _without_stuck(self, rows: slice, columns: slice) -> tuple[np.ndarray, int]:
+        """A window of all frames as they are stored, (N, h, w), and how many pixels are stuck.
+
+        These are NaN. Where frames are moved against each other they are outliers of each of them.
+        """
+        frames = np.stack([self._as_stored(i, rows, columns) for i in range(self.count)])
+        if self.clean or bool(self.moved_px(rows, columns).any()):
+            return frames, 0
+        stuck = stuck_pixels(frames)
+        frames[:, stuck] = np.nan
+        return frames, int(stuck.sum())
+
+    def _believable(self, rows: slice, columns: slice) -> np.ndarray:
+        """A window of all frames, (N, h, w) float32 DN, NaN where invalid, saturated or stuck."""
+        return self._without_saturated(self._without_stuck(rows, columns)[0])
+
     def tile(self, rows: slice, columns: slice) -> Burst:
         """A window of the burst as a batch of one, (1, N, h, w), the reference first.
 
         A batch, since a tile may lie outside some frames or be masked in them, as a burst may not.
         """
-        frames = torch.from_numpy(np.stack([self.raw(i, rows, columns) for i in self.order]))
+        frames = torch.from_numpy(self._believable(rows, columns)[self.order])
         for frame, name in zip(frames, self.names, strict=True):
             require(
                 not bool(torch.isinf(frame).any()),
@@ -207,7 +205,7 @@ class BurstSource:
 
     def read(self) -> Burst:
         """The whole burst, (N, H, W), each frame checked."""
-        frames = np.stack([self.raw(i, ALL, ALL) for i in range(self.count)])
+        frames = self._believable(ALL, ALL)
         # checked here on raw DN and in the order of the files, so that messages speak of both
         check_frames(
             torch.from_numpy(frames), torch.from_numpy(~np.isnan(frames)), self._file_names
@@ -227,6 +225,29 @@ class BurstSource:
         return self.scalars.get("black_level", 0.0)
 
     @cached_property
+    def saturation_level(self) -> float | None:
+        """Raw DN from which pixels are saturated: given, or where they pile up; None if nowhere."""
+        if "saturation_level" not in self.scalars:
+            return self._defects[0]
+        check_positive("saturation_level", torch.tensor(self.scalars["saturation_level"]))
+        return self.scalars["saturation_level"]
+
+    @cached_property
+    def _defects(self) -> tuple[float | None, int]:
+        """The DN at which pixels pile up, and how many are stuck, in the windows looked at."""
+        if self.clean:
+            return None, 0
+        counts: list[int] = []
+
+        def stacks() -> Iterator[np.ndarray]:
+            for part in self._sampled:
+                frames, stuck = self._without_stuck(*part)
+                counts.append(stuck)
+                yield frames
+
+        return saturation_of(stacks()), sum(counts)
+
+    @cached_property
     def exposure(self) -> np.ndarray:
         """Exposures (N,) in the order of the files: stated, or else those that the frames tell."""
         return self._estimated_exposure() if self.stated_exposure is None else self.stated_exposure
@@ -237,7 +258,8 @@ class BurstSource:
         if "white_level" in self.scalars:
             check_positive("white_level", torch.tensor(self.scalars["white_level"]))
             return self.scalars["white_level"]
-        seen = np.concatenate([part[~np.isnan(part)] for part in self._samples(self.reference)])
+        parts = [stack[self.reference] for stack in self._samples()]
+        seen = np.concatenate([part[~np.isnan(part)] for part in parts])
         return estimated_white(seen, float(self.exposure[self.reference]), self.black_level)
 
     @cached_property
@@ -269,54 +291,45 @@ class BurstSource:
                 f"No white_level was given: {self.white_level:.6g} DN was taken, 3400/2400 of the "
                 f"{WHITE_PERCENTILE}th percentile of the reference frame."
             )
+        level = self.saturation_level
+        if level is not None and "saturation_level" not in self.scalars:
+            notes.append(
+                f"Pixels pile up at {level:g} DN, the largest value: they count as saturated and "
+                "are left out. If they are not, give a higher saturation_level."
+            )
+        if stuck := self._defects[1]:
+            notes.append(
+                f"{counted(stuck, 'pixel')} of the detector, of those looked at, hold one value in "
+                "all frames: they count as stuck, and such pixels are left out."
+            )
         if self.noise is None:
             notes.append("No noise law was given (noise_a, noise_b).")
         return tuple(dict.fromkeys(notes))
 
     def valid_share(self) -> float:
         """The share of valid pixels, of all frames; in windows of them where they are large."""
-        parts = [part for index in range(self.count) for part in self._samples(index)]
-        return float(np.mean([np.mean(~np.isnan(part)) for part in parts]))
+        return float(np.mean([np.mean(~np.isnan(stack)) for stack in self._samples()]))
 
-    def _samples(self, index: int) -> list[np.ndarray]:
-        """Windows of a frame, spread over the burst; all of it where it is small."""
-        return [self.raw(index, *part) for part in spread_windows(self.shape, SAMPLE_PX, SAMPLES)]
+    def _samples(self) -> Iterator[np.ndarray]:
+        """Windows of all frames, (N, h, w), spread over the burst; all of it where it is small."""
+        return (self._believable(*part) for part in self._sampled)
+
+    @property
+    def _sampled(self) -> list[tuple[slice, slice]]:
+        return spread_windows(self.shape, SAMPLE_PX, SAMPLES)
 
     def _estimated_exposure(self) -> np.ndarray:
         """Brightness of each frame over that of the reference, where both are valid, (N,)."""
-        first = [part - self.black_level for part in self._samples(self.reference)]
-        found = []
-        for index in range(self.count):
-            pairs = [
-                (part[both], other[both])
-                for part, sample in zip(first, self._samples(index), strict=True)
-                for other in [sample - self.black_level]
-                for both in [~np.isnan(part) & ~np.isnan(other)]
-            ]
-            theirs, ours = (
-                sum(float(pair[k].sum(dtype=np.float64)) for pair in pairs) for k in (1, 0)
-            )
-            # a frame without a common pixel has no say in anything
-            found.append(theirs / ours if theirs > 0 and ours > 0 else 1.0)
-        return np.asarray(found)
-
-
-def estimated_white(seen_dn: np.ndarray, exposure: float, black: float) -> float:
-    """3400/2400 of the 99.5th percentile of `(dn - black) / exposure` over the valid pixels."""
-    require(
-        seen_dn.size > 0,
-        "valid pixels in the reference frame",
-        "none: every pixel is NaN or masked",
-        "choose another `reference`",
-    )
-    bright = np.percentile((seen_dn.astype(np.float64) - black) / exposure, WHITE_PERCENTILE)
-    require(
-        bool(bright > 0),
-        "a reference frame brighter than black_level",
-        f"a 99.5th percentile of {bright:.6g} DN above it",
-        "correct `black_level` or give `white_level`",
-    )
-    return float(bright) * WHITE_OVER_BRIGHT
+        ours, theirs = np.zeros((2, self.count))
+        for stack in self._samples():
+            first = stack[self.reference]
+            both = ~np.isnan(stack) & ~np.isnan(first)
+            above = stack.astype(np.float64) - self.black_level
+            theirs += np.where(both, above, 0).sum((1, 2))
+            ours += np.where(both, above[self.reference], 0).sum((1, 2))
+        # a frame without a common pixel has no say in anything
+        told = (theirs > 0) & (ours > 0)
+        return np.where(told, theirs, 1.0) / np.where(told, ours, 1.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,6 +59,7 @@ def open_tiff(path: Path) -> Opened:
             masks=masks,
             reference=_reference(table.get("reference", 0), names),
             days=flag("days", table.get("days", False)),
+            clean=flag("clean", table.get("clean", False)),
             said=(*strings("notes", table.get("notes", [])), *said),
         )
         return Opened(source, lambda: _verified(side))

@@ -1,0 +1,107 @@
+"""Saturated and stuck pixels: found by their values, left out, said; and nothing else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pushframe.io import BurstSource, Placement, open_burst, read_burst
+from pushframe.io.defects import saturation_of, stuck_pixels
+from pushframe.io.frames import ArrayFrame
+
+
+def exposures(count: int) -> np.ndarray:
+    return 2.0 ** (np.arange(count) % 3 - 1)
+
+
+def frames(count: int = 6, size: int = 64, noise_dn: float = 6.0, seed: int = 0) -> np.ndarray:
+    """Whole DN of a smooth scene under noise and exposures that differ, (N, H, W)."""
+    random = np.random.default_rng(seed)
+    y, x = np.mgrid[:size, :size] / size
+    scene = 1200 + 700 * np.sin(7 * x + 3 * y) * np.cos(5 * y)
+    noise = noise_dn * random.standard_normal((count, size, size))
+    return np.rint(exposures(count)[:, None, None] * scene + noise).astype(np.float32)
+
+
+def saved(folder: Path, dn: np.ndarray, **more: object) -> Path:
+    path = folder / "burst.npz"
+    np.savez(path, frames=dn, exposure=exposures(len(dn)), white_level=3400.0, **more)
+    return path
+
+
+def test_pixels_at_the_largest_value_are_saturated(tmp_path: Path) -> None:
+    dn = frames()
+    assert saturation_of([dn]) is None
+    clipped = np.minimum(dn, 2500)
+    assert saturation_of([clipped[:, :32], clipped[:, 32:]]) == 2500
+    burst = read_burst(saved(tmp_path, clipped))
+    assert np.array_equal(burst.valid.numpy(), clipped < 2500)
+    assert any("2500 DN" in note for note in burst.notes)
+    tile = open_burst(tmp_path / "burst.npz").tile(slice(3, 40), slice(5, 60))
+    assert np.array_equal(tile.valid[0].numpy(), clipped[:, 3:40, 5:60] < 2500)
+
+
+def test_a_level_that_is_stated_counts_instead(tmp_path: Path) -> None:
+    clipped = np.minimum(frames(), 2500)
+    burst = read_burst(saved(tmp_path, clipped, saturation_level=2000.0))
+    assert np.array_equal(burst.valid.numpy(), clipped < 2000)
+    assert not any("pile up" in note for note in burst.notes)
+    assert bool(read_burst(saved(tmp_path, clipped, saturation_level=2501.0)).valid.all())
+
+
+def test_bright_ends_that_fade_are_not_saturated() -> None:
+    fading = np.repeat([28.0, 29.0, 30.0], [90, 60, 40]).reshape(2, 5, 19)  # few steps of DN
+    assert saturation_of([fading]) is None
+    assert saturation_of([fading, np.full((2, 5, 5), 30.0)]) == 30  # twin: 90 above 60
+    assert saturation_of([np.full((3, 4, 4), np.nan)]) is None
+    assert saturation_of([np.full((3, 64, 64), np.inf)]) is None  # an error, told elsewhere
+
+
+@pytest.mark.parametrize("value", [0.0, 4095.0])
+def test_columns_that_are_stuck_are_left_out(tmp_path: Path, value: float) -> None:
+    dn = frames()
+    assert not stuck_pixels(dn).any()
+    dn[:, :, 20] = value
+    dn[:, 5, 40] = 777
+    dn[2, 30, 20] = np.nan
+    wrong = np.zeros((64, 64), bool)
+    wrong[:, 20] = wrong[5, 40] = True
+    burst = read_burst(saved(tmp_path, dn))
+    assert np.array_equal(~burst.valid.numpy(), np.broadcast_to(wrong, dn.shape))
+    assert any("65 pixels of the detector" in note for note in burst.notes)
+
+
+def test_what_may_agree_by_chance_or_is_much_is_not_stuck() -> None:
+    dn = frames()
+    quiet = dn[:1] + np.rint(0.5 * np.random.default_rng(1).standard_normal(dn.shape))
+    assert (np.ptp(quiet, 0) == 0).any()
+    assert not stuck_pixels(quiet).any()
+    few = frames(count=3)
+    few[:, 5, 5] = 9
+    assert not stuck_pixels(few).any()
+    dn[:, :8] = 0  # an eighth: a margin, or black water
+    assert not stuck_pixels(dn).any()
+    dn[:, 3:8] = frames(seed=1)[:, 3:8]
+    assert stuck_pixels(dn).sum() == 3 * 64  # twin: less than a twentieth
+
+
+def test_frames_moved_against_each_other_have_other_pixels_stuck() -> None:
+    """A pixel of the detector then shows another place in each frame: one outlier among many."""
+    dn = frames()
+    dn[:, :, 20] = 0
+    stored = tuple(ArrayFrame(frame, f"f{k}") for k, frame in enumerate(dn))
+    places = tuple(Placement((0.0, 4.0 * k)) for k in range(len(dn)))
+    still = BurstSource(stored, exposures(len(dn)), {"white_level": 3400.0})
+    moved = BurstSource(stored, exposures(len(dn)), {"white_level": 3400.0}, placements=places)
+    part = slice(0, 64), slice(0, 40)
+    assert not bool(still.tile(*part).valid[0, :, :, 20].any())
+    assert bool(moved.tile(*part).valid[0, :, :, 20].all())
+
+
+def test_a_burst_that_is_clean_is_taken_as_it_is(tmp_path: Path) -> None:
+    dn = np.minimum(frames(), 2500)
+    dn[:, :, 20] = 0
+    assert not bool(read_burst(saved(tmp_path, dn)).valid.all())
+    assert bool(read_burst(saved(tmp_path, dn, clean=True)).valid.all())
