@@ -7,7 +7,7 @@ import glob
 from collections.abc import Sequence
 from pathlib import Path
 
-from .deliver import Order
+from .deliver import Order, check_apart
 from .errors import FileError, UsageError
 from .io import is_burst, list_bursts
 
@@ -45,7 +45,10 @@ def _caught(path: Path) -> list[Path]:
 
 
 def plan_orders(inputs: Sequence[Path], pattern: Order, product: Path | None) -> list[Order]:
-    """An order for each burst: `product`, or a GeoTIFF of its name in the folder of the pattern."""
+    """An order for each burst: `product`, or a GeoTIFF of its name in the folder of the pattern.
+
+    UsageError where products would collide with each other or with a burst.
+    """
     names: dict[str, Path] = {}
     orders = []
     for burst in inputs:
@@ -58,4 +61,5 @@ def plan_orders(inputs: Sequence[Path], pattern: Order, product: Path | None) ->
         names[name] = burst
         place = pattern.product / f"{name}.tif" if product is None else product
         orders.append(dataclasses.replace(pattern, burst=burst, product=place))
+    check_apart(orders)
     return orders

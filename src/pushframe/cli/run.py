@@ -120,10 +120,6 @@ def _run_one(inputs: list[Path], pattern: Order, cluster: str | None, as_json: b
             f"expected a folder as --out for {got}, got {pattern.product}: leave out its suffix"
         )
     (order,) = plan_orders(inputs, pattern, pattern.product)
-    if order.product.resolve() == order.burst.resolve():
-        raise UsageError(
-            f"expected --out other than the burst, got {order.product}: choose another name"
-        )
     _check(order)
     with progress("super-resolving", None) as (bar, task):
 

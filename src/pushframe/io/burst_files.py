@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,18 @@ def is_burst(path: str | Path) -> bool:
         except PushframeError:  # a broken side-car beside it: reading will say what is wrong
             return path.with_suffix(".toml").is_file()
     return suffix == ".toml"
+
+
+def burst_parts(path: Path) -> list[Path]:
+    """What a burst is made of, as far as names tell: files, and the folder whose frames it is."""
+    parts = [path]
+    if path.is_dir() or path.suffix.lower() in (*TIFF, ".toml"):
+        with suppress(PushframeError):  # reading will say what is wrong
+            side = find_sidecar(path)
+            parts += side.files
+            if side.frames and "frames" not in side.table:
+                parts.append(side.home.parent)
+    return parts
 
 
 def list_bursts(path: str | Path) -> list[Path]:
