@@ -375,6 +375,8 @@ def test_paths_that_are_no_burst(tmp_path):
         fails(FileError, read_burst, tmp_path / name, "nothing there")
     fails(UsageError, read_burst, tmp_path / "b.jpg", ".jpg")
     fails(FileError, read_burst, tmp_path / "alone.toml", "alone.tif")
+    (tmp_path / "empty").mkdir()
+    fails(FileError, read_burst, tmp_path / "empty", f"{tmp_path / 'empty'}: expected TIFF frames")
 
 
 # --- images and products -------------------------------------------------------------------

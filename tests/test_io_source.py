@@ -201,4 +201,20 @@ def test_bursts_behind_a_path(tmp_path):
     assert list_bursts(tmp_path / "x" / "a") == [tmp_path / "x" / "a"]
     (tmp_path / "x" / "a" / "burst.toml").unlink()
     assert list_bursts(tmp_path / "x" / "a") == [tmp_path / "x" / "a"]
+    assert [path.name for path in list_bursts(tmp_path / "x")] == ["a", "b.tif", "c.npz"]
     assert list_bursts(tmp_path / "none") == []
+
+
+def test_folders_of_frames_are_bursts_and_those_of_products_are_not(tmp_path):
+    burst = Burst.from_dn(raw(), [1, 1, 1], 4096.0)
+    for name in ("p1", "p2", "p10", ".pushframe-host-1-0"):
+        write_burst(burst, tmp_path / name)
+        (tmp_path / name / "burst.toml").unlink()
+    (tmp_path / "products").mkdir()
+    for name in ("products/p1", "p2"):  # beside the bursts, or in a folder of their own
+        (tmp_path / f"{name}.tif").write_bytes(b"a product")
+        (tmp_path / f"{name}_std.qml").write_text("its style")
+    assert [path.name for path in list_bursts(tmp_path)] == ["p1", "p10", "p2"]
+    (tmp_path / "p1" / "products").symlink_to(tmp_path / "p2")
+    assert list_bursts(tmp_path / "p1") == [tmp_path / "p1"]
+    assert list_bursts(tmp_path / "products") == []

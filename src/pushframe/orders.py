@@ -23,7 +23,13 @@ def find_inputs(texts: Sequence[str]) -> list[Path]:
     found: dict[Path, None] = {}
     for text in texts:
         if Path(text).exists() or not any(sign in text for sign in MAGIC):
-            found.update(dict.fromkeys(list_bursts(text) or [Path(text)]))
+            named = list_bursts(text)
+            if not named and Path(text).is_dir():
+                raise FileError(
+                    f"{text}: expected a burst or a folder of bursts, got neither: put TIFF "
+                    "frames, .npz files or folders of frames there, or correct the path"
+                )
+            found.update(dict.fromkeys(named or [Path(text)]))
             continue
         caught = [Path(name) for name in sorted(glob.glob(text))]
         if not caught:

@@ -73,7 +73,7 @@ def find_sidecar(path: Path) -> Sidecar:
 
 def _with_frames(home: Path, table: Mapping[str, Any]) -> Sidecar:
     """The side-car with the frames that it names, or else those of its folder."""
-    with naming(home):
+    with naming(home if home.is_file() else home.parent):
         frames = table.get("frames")
         if frames is None and home.name != NAME:
             named = [home.stem + suffix for suffix in TIFF]
@@ -87,7 +87,7 @@ def _with_frames(home: Path, table: Mapping[str, Any]) -> Sidecar:
             )
         if isinstance(frames, str):
             return Sidecar(home, frames, table=table)
-        files = tuple(_tiffs(home.parent, table) if frames is None else strings("frames", frames))
+        files = tuple(tiffs(home.parent, table) if frames is None else strings("frames", frames))
         require(bool(files), "TIFF frames in the folder", "none", "put them there", FileError)
         return Sidecar(home, frames=files, table=table)
 
@@ -101,7 +101,7 @@ def _load(path: Path) -> dict[str, Any]:
     return table
 
 
-def _tiffs(folder: Path, table: Mapping[str, Any]) -> list[str]:
+def tiffs(folder: Path, table: Mapping[str, Any]) -> list[str]:
     """The TIFFs of a folder in natural order, less those that are truth or masks.
 
     Beside SkySat's L1A frames, what else a delivery holds is no frame.
