@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -362,3 +365,15 @@ def test_an_output_may_lie_beside_its_burst(frames: Path) -> None:
     ):
         (order,) = plan_orders([burst], Order(burst, product), product)
         assert order.product == product
+
+
+@pytest.mark.parametrize("product", ["sharp.tif", "sharp.npz"])
+def test_a_run_removes_what_a_killed_one_left(product: str, burst: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", "import os; print(os.getpid())"]
+    gone = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    draft = tmp_path / "to" / f".pushframe-{socket.gethostname()}-{gone}-0123456789ab"
+    draft.mkdir(parents=True)
+    (draft / product).write_text("half")
+    run("run", burst, "--out", tmp_path / "to" / product, "--no-report", "--method", "bicubic")
+    assert (tmp_path / "to" / product).is_file()
+    assert not draft.exists()

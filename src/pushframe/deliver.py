@@ -18,7 +18,7 @@ from .errors import PushframeError, UsageError
 from .extent import Bounds, Window, window_of_bounds, within
 from .heldout import HeldOut, check_held_out
 from .infer import Reconstruction, tiled_batch
-from .io import atomic_files, burst_parts, new_product, open_burst, write_product
+from .io import atomic_files, burst_parts, new_product, open_burst, sweep, write_product
 from .io.product import product_facts, read_window
 from .io.source import BurstSource
 from .io.stac import Companions, stac_item
@@ -139,6 +139,7 @@ def deliver(order: Order, on_progress: Progress = lambda *_: None) -> Delivery:
     on_progress: told (stage, done, total).
     """
     check_apart([order])
+    sweep(order.product.parent)  # of what a process left that was killed
     source, alignment = open_part(order)
     making = Reconstruction(
         source,
