@@ -10,7 +10,7 @@ import torch
 from earth import rpc_at
 
 from pushframe.burst import Burst, GeoRef
-from pushframe.errors import BurstError, FileError
+from pushframe.errors import BurstError, FileError, UsageError
 from pushframe.geometry import crop_georef
 from pushframe.io import BurstSource, Placement, list_bursts, open_burst, read_burst, write_burst
 from pushframe.io.frames import ArrayFrame, block_means, read_window, spread_windows
@@ -112,9 +112,10 @@ def test_a_tile_says_by_how_much_its_frames_were_moved():
     expected = torch.tensor([[0.0, 0.0], [7.0, -2.0], [7.0, 0.0]])
     assert torch.equal(opened.moved_px(*window), expected)
     part = opened.crop(slice(400, 1000), slice(800, 1000))
-    assert torch.equal(part.moved_px(slice(50, 151), slice(50, 151)), expected)
-    assert not torch.equal(part.moved_px(*window), expected)  # twin: the crop's corner forgotten
-    assert torch.equal(source(raw()).moved_px(*window), torch.zeros(3, 2))
+    inner = (slice(50, 151), slice(50, 151))
+    assert torch.equal(part.moved_px(*inner), expected)
+    assert not torch.equal(opened.moved_px(*inner), expected)  # twin: the crop's corner forgotten
+    assert torch.equal(source(raw()).moved_px(slice(9), slice(9)), torch.zeros(3, 2))
 
 
 def test_exposures_are_estimated_and_said():
@@ -191,6 +192,21 @@ def test_infinite_pixels_of_a_tile_are_named():
     with pytest.raises(BurstError, match=r"f1.*1 infinite"):
         source(dn).tile(slice(0, 9), slice(0, 9))
     source(dn).tile(slice(9, 19), slice(0, 9))
+
+
+@pytest.mark.parametrize("rows", [slice(30, 40), slice(-90, -60), slice(9, 9)])
+@pytest.mark.parametrize("what", ["tile", "crop", "raw", "moved_px"])
+def test_a_window_outside_of_the_frame_is_called_one(rows, what):
+    dn = raw()
+    opened = source(dn)
+    ask = {"raw": lambda *window: opened.raw(0, *window)}.get(what, getattr(opened, what))
+    said = rf"within 30x40, got rows {rows.start}:{rows.stop} and columns :9, outside of the frame"
+    with pytest.raises(UsageError, match=said):
+        ask(rows, slice(None, 9))
+    if what == "tile":
+        with pytest.raises(UsageError, match=said):
+            Burst.from_dn(dn, [1, 1, 1], 4096.0).tile(rows, slice(None, 9))
+    ask(slice(-9, None), slice(None, 9))
 
 
 def test_bursts_behind_a_path(tmp_path):
