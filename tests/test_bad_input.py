@@ -101,7 +101,7 @@ NPZ = {
     "reference negative": ({"reference": -1}, ["reference", "got -1"]),
     "reference fraction": ({"reference": 0.5}, ["reference", "integers"]),
     "unknown key": ({"exposures": [1.0]}, ["'exposures'", "did you mean 'exposure'"]),
-    "unlike any key": ({"shift": [1.0]}, ["'shift': use one of black_level, days, exposure"]),
+    "unlike any key": ({"shift": [1.0]}, ["got 'shift': use one of black_level", ", exposure, "]),
     "another unknown key": ({"white": 3400.0}, ["'white'", "'white_level'"]),
     "georef": ({"georef": "not JSON"}, ["georef", "JSON"]),
     "georef of words": ({"georef": '{"crs": 1, "transform": 2, "rpc": 3}'}, ["georef"]),
