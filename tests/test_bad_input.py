@@ -101,6 +101,7 @@ NPZ = {
     "reference negative": ({"reference": -1}, ["reference", "got -1"]),
     "reference fraction": ({"reference": 0.5}, ["reference", "integers"]),
     "unknown key": ({"exposures": [1.0]}, ["'exposures'", "did you mean 'exposure'"]),
+    "unlike any key": ({"shift": [1.0]}, ["got 'shift': use one of black_level", ", exposure, "]),
     "another unknown key": ({"white": 3400.0}, ["'white'", "'white_level'"]),
     "georef": ({"georef": "not JSON"}, ["georef", "JSON"]),
     "georef of words": ({"georef": '{"crs": 1, "transform": 2, "rpc": 3}'}, ["georef"]),
@@ -375,6 +376,8 @@ def test_paths_that_are_no_burst(tmp_path):
         fails(FileError, read_burst, tmp_path / name, "nothing there")
     fails(UsageError, read_burst, tmp_path / "b.jpg", ".jpg")
     fails(FileError, read_burst, tmp_path / "alone.toml", "alone.tif")
+    (tmp_path / "empty").mkdir()
+    fails(FileError, read_burst, tmp_path / "empty", f"{tmp_path / 'empty'}: expected TIFF frames")
 
 
 # --- images and products -------------------------------------------------------------------

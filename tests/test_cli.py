@@ -214,6 +214,27 @@ def test_info_of_everything(images: Path, tmp_path: Path) -> None:
     assert "exposure" in run("info", tmp_path / "burst.npz")
 
 
+@pytest.mark.parametrize("name", ["frames", "plain.tif", "pages.tif"])
+def test_info_of_frames_without_a_side_car(name: str, tmp_path: Path) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    run("simulate", "scene:3", "--out", tmp_path / "b", *SMALL, "--count", 1)
+    burst, path = read_burst(tmp_path / "b" / "scene_3_0000.npz"), tmp_path / name
+    if name == "pages.tif":
+        tifffile.imwrite(path, burst.raw_dn().numpy(), photometric="minisblack")
+    else:
+        write_burst(burst, path)
+        (path / "burst.toml" if path.is_dir() else path.with_suffix(".toml")).unlink()
+    told = json.loads(run("info", path, "--json"))
+    assert (told["kind"], told["frames"]) == ("burst", burst.count)
+    assert told["exposure"] == "unknown"
+
+
+def test_info_of_a_single_band_is_an_image(tmp_path: Path) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    tifffile.imwrite(tmp_path / "image.tif", procedural_scene((40, 48), 1))
+    assert json.loads(run("info", tmp_path / "image.tif", "--json"))["kind"] == "image"
+
+
 def test_validate_good_bad_and_unreadable(tmp_path: Path, capsys, monkeypatch) -> None:
     run("simulate", "scene:3", "--out", tmp_path / "b", *SMALL, "--count", 1)
     path = tmp_path / "b" / "scene_3_0000.npz"

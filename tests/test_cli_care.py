@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +17,12 @@ from conftest import sources
 from test_cli import SMALL, refused, run
 
 import pushframe
-from pushframe import io
+from pushframe import io, write_burst
 from pushframe.cli import demo, evaluate, simulate
+from pushframe.deliver import Order
 from pushframe.errors import FileError
 from pushframe.methods import METHODS
+from pushframe.orders import plan_orders
 from pushframe.simulate import PRESETS, simulate_one, with_options
 
 
@@ -293,3 +298,82 @@ def test_one_is_singular(tmp_path: Path) -> None:
     assert "1 frame of 24x24" in run("validate", path)
     run("evaluate", path, "-o", tmp_path / "e", "--methods", "bicubic")
     assert "\n1 burst of 1 image, 1 frame, " in (tmp_path / "e" / "tables.md").read_text()
+
+
+@pytest.fixture
+def frames(tmp_path: Path) -> Path:
+    """A folder of four TIFF frames with its side-car; one frame is a link."""
+    home = tmp_path / "frames"
+    setting = with_options(PRESETS["paper"], size=16, frames=4)
+    write_burst(simulate_one(sources(setting, 1)[0], setting, 0).burst, home)
+    (tmp_path / "store.tif").write_bytes((home / "frame_01.tif").read_bytes())
+    (home / "frame_01.tif").unlink()
+    (home / "frame_01.tif").symlink_to(tmp_path / "store.tif")
+    return home
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize(
+    ("bursts", "out", "got"),
+    [
+        (["frames"], "frames/frame_00.tif", "one of its files"),
+        (["frames"], "store.tif", "one of its files"),
+        (["frames"], "frames/sharp.tif", "a file in its folder"),
+        (["frames"], "link/sharp.npz", "a file in its folder"),
+        (["frames"], "frames/new/sharp.tif", "a file in its folder"),
+        (["frames", "stack.tif"], "frames", "a file in its folder"),
+        (["frames", "stack.tif"], ".", "one of its files"),
+        (["stack.tif"], "stack.tif", "one of its files"),
+        (["stack.toml"], "stack.tif", "one of its files"),
+        (["stack.tif"], "mask.tif", "one of its files"),
+        (["stack.tif"], "page.tif", "one of its files"),
+    ],
+)
+def test_no_output_takes_the_place_of_an_input(
+    bursts: list[str], out: str, got: str, listed: bool, frames: Path, capsys, monkeypatch
+) -> None:
+    place = frames.parent
+    monkeypatch.chdir(place)
+    write_burst(io.read_burst(frames), place / "stack.tif")
+    if not listed:
+        (frames / "burst.toml").unlink()
+    (place / "link").symlink_to(frames)
+    (place / "mask.tif").write_bytes((place / "store.tif").read_bytes())
+    with (place / "stack.toml").open("a") as side:
+        side.write('valid = "mask.tif"\n')
+    (place / "page.html").symlink_to(place / "mask.tif")  # where the report would go
+    before = contents(place)
+    code, err = refused(capsys, monkeypatch, "run", *bursts, "--out", out)
+    assert code == 2
+    assert "expected --out other than the burst" in err
+    assert f"got {got}" in err
+    assert contents(place) == before
+    assert not (frames / "new").exists()
+
+
+def test_an_output_may_lie_beside_its_burst(frames: Path) -> None:
+    write_burst(io.read_burst(frames), frames / "inner" / "stack.tif")
+    (frames / "inner" / "burst.toml").write_text('frames = "stack.tif"\n')
+    for burst, product in (
+        (frames, frames.parent / "frames.tif"),
+        (frames / "inner" / "stack.tif", frames / "inner" / "sharp.tif"),
+        (frames / "inner" / "burst.toml", frames / "inner" / "sharp.tif"),
+    ):
+        (order,) = plan_orders([burst], Order(burst, product), product)
+        assert order.product == product
+
+
+@pytest.mark.parametrize("product", ["sharp.tif", "sharp.npz"])
+def test_a_run_removes_what_a_killed_one_left(product: str, burst: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", "import os; print(os.getpid())"]
+    gone = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    draft = tmp_path / "to" / f".pushframe-{socket.gethostname()}-{gone}-0123456789ab"
+    draft.mkdir(parents=True)
+    (draft / product).write_text("half")
+    run("run", burst, "--out", tmp_path / "to" / product, "--no-report", "--method", "bicubic")
+    assert (tmp_path / "to" / product).is_file()
+    assert not draft.exists()

@@ -219,6 +219,30 @@ def test_impossible_settings_are_refused(change: dict, message: str) -> None:
         config(Path("images"), **change)
 
 
+@pytest.mark.parametrize(
+    ("file", "changes", "length"),
+    [
+        ("minutes = 60.0", ["schedule.steps=5"], (5, 0.0)),
+        ("minutes = 60.0", ["schedule.steps=0"], (0, 60.0)),
+        ("minutes = 60.0", ["schedule.minutes=2"], (0, 2.0)),
+        ("steps = 9", ["schedule.minutes=2"], (0, 2.0)),
+        ("steps = 9", ["schedule.minutes=2", "schedule.steps=0"], (0, 2.0)),
+        ("steps = 9", ["schedule.minutes=2", "schedule.steps=5"], None),
+        ("steps = 9\nminutes = 60.0", [], None),
+    ],
+)
+def test_a_length_that_is_set_replaces_that_of_the_file(
+    file: str, changes: list[str], length: tuple[int, float] | None, tmp_path: Path
+) -> None:
+    (tmp_path / "own.toml").write_text(f'[data]\nimages = "x"\n[schedule]\n{file}\n')
+    if length is None:
+        with pytest.raises(UsageError, match=r"one of schedule\.steps and schedule\.minutes"):
+            load_train_config(tmp_path / "own.toml", changes)
+        return
+    schedule = load_train_config(tmp_path / "own.toml", changes).schedule
+    assert (schedule.steps, schedule.minutes) == length
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda p: p.stem)
 def test_the_example_configurations_load(path: Path) -> None:
     chosen = load_train_config(path)

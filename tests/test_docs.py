@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 import typer
+from conftest import sources
 
 import pushframe
-from pushframe import methods, theory
+from pushframe import methods, theory, write_burst
 from pushframe.cli import app
 from pushframe.cli.console import flattened
-from pushframe.simulate import PRESETS, Simulation
+from pushframe.simulate import PRESETS, Simulation, simulate_one, with_options
 from pushframe.train import TrainConfig, load_train_config
 
 ROOT = Path(__file__).parents[1]
@@ -113,6 +114,19 @@ def test_examples_run_and_keys_are_documented(page: str, keys: int, monkeypatch)
     found = set(re.findall(r'"(\w+)":', json.dumps(space.get("result")))) - set(methods.METHODS)
     assert {key for key in found if f"`{key}`" not in text} == set()
     assert len(found) >= keys
+
+
+@pytest.mark.parametrize("page", ["files.md", "products.md"])
+def test_each_example_runs_by_itself(page: str, tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("rasterio")
+    pytest.importorskip("rioxarray")
+    setting = with_options(PRESETS["paper"], size=48, frames=4)
+    write_burst(simulate_one(sources(setting, 1)[0], setting, 0).burst, tmp_path / "burst")
+    monkeypatch.chdir(tmp_path)
+    examples = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.S | re.M)
+    assert len(examples) >= 3
+    for example in examples:
+        exec(example, {})
 
 
 def test_every_setting_of_every_preset_is_documented() -> None:

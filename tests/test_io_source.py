@@ -10,7 +10,7 @@ import torch
 from earth import rpc_at
 
 from pushframe.burst import Burst, GeoRef
-from pushframe.errors import BurstError, FileError
+from pushframe.errors import BurstError, FileError, UsageError
 from pushframe.geometry import crop_georef
 from pushframe.io import BurstSource, Placement, list_bursts, open_burst, read_burst, write_burst
 from pushframe.io.frames import ArrayFrame, block_means, read_window, spread_windows
@@ -112,9 +112,10 @@ def test_a_tile_says_by_how_much_its_frames_were_moved():
     expected = torch.tensor([[0.0, 0.0], [7.0, -2.0], [7.0, 0.0]])
     assert torch.equal(opened.moved_px(*window), expected)
     part = opened.crop(slice(400, 1000), slice(800, 1000))
-    assert torch.equal(part.moved_px(slice(50, 151), slice(50, 151)), expected)
-    assert not torch.equal(part.moved_px(*window), expected)  # twin: the crop's corner forgotten
-    assert torch.equal(source(raw()).moved_px(*window), torch.zeros(3, 2))
+    inner = (slice(50, 151), slice(50, 151))
+    assert torch.equal(part.moved_px(*inner), expected)
+    assert not torch.equal(opened.moved_px(*inner), expected)  # twin: the crop's corner forgotten
+    assert torch.equal(source(raw()).moved_px(slice(9), slice(9)), torch.zeros(3, 2))
 
 
 def test_exposures_are_estimated_and_said():
@@ -193,6 +194,21 @@ def test_infinite_pixels_of_a_tile_are_named():
     source(dn).tile(slice(9, 19), slice(0, 9))
 
 
+@pytest.mark.parametrize("rows", [slice(30, 40), slice(-90, -60), slice(9, 9)])
+@pytest.mark.parametrize("what", ["tile", "crop", "raw", "moved_px"])
+def test_a_window_outside_of_the_frame_is_called_one(rows, what):
+    dn = raw()
+    opened = source(dn)
+    ask = {"raw": lambda *window: opened.raw(0, *window)}.get(what, getattr(opened, what))
+    said = rf"within 30x40, got rows {rows.start}:{rows.stop} and columns :9, outside of the frame"
+    with pytest.raises(UsageError, match=said):
+        ask(rows, slice(None, 9))
+    if what == "tile":
+        with pytest.raises(UsageError, match=said):
+            Burst.from_dn(dn, [1, 1, 1], 4096.0).tile(rows, slice(None, 9))
+    ask(slice(-9, None), slice(None, 9))
+
+
 def test_bursts_behind_a_path(tmp_path):
     burst = Burst.from_dn(raw(), [1, 1, 1], 4096.0)
     for name in ("x/a", "x/b.tif", "x/c.npz"):
@@ -201,4 +217,20 @@ def test_bursts_behind_a_path(tmp_path):
     assert list_bursts(tmp_path / "x" / "a") == [tmp_path / "x" / "a"]
     (tmp_path / "x" / "a" / "burst.toml").unlink()
     assert list_bursts(tmp_path / "x" / "a") == [tmp_path / "x" / "a"]
+    assert [path.name for path in list_bursts(tmp_path / "x")] == ["a", "b.tif", "c.npz"]
     assert list_bursts(tmp_path / "none") == []
+
+
+def test_folders_of_frames_are_bursts_and_those_of_products_are_not(tmp_path):
+    burst = Burst.from_dn(raw(), [1, 1, 1], 4096.0)
+    for name in ("p1", "p2", "p10", ".pushframe-host-1-0"):
+        write_burst(burst, tmp_path / name)
+        (tmp_path / name / "burst.toml").unlink()
+    (tmp_path / "products").mkdir()
+    for name in ("products/p1", "p2"):  # beside the bursts, or in a folder of their own
+        (tmp_path / f"{name}.tif").write_bytes(b"a product")
+        (tmp_path / f"{name}_std.qml").write_text("its style")
+    assert [path.name for path in list_bursts(tmp_path)] == ["p1", "p10", "p2"]
+    (tmp_path / "p1" / "products").symlink_to(tmp_path / "p2")
+    assert list_bursts(tmp_path / "p1") == [tmp_path / "p1"]
+    assert list_bursts(tmp_path / "products") == []

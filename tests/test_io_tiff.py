@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pushframe.burst import Burst, GeoRef, NoiseLaw
 from pushframe.errors import MissingPackageError, PushframeError
 from pushframe.geometry import upscale_georef
-from pushframe.io import is_burst, read_burst, read_image, read_simulated, write_burst
+from pushframe.io import is_burst, open_burst, read_burst, read_image, read_simulated, write_burst
 
 rasterio = pytest.importorskip("rasterio")
 shutil = pytest.importorskip("rasterio.shutil")
@@ -176,6 +176,15 @@ def test_a_stack_in_one_file(tmp_path, layout, sidecar):
         assert bool(burst.valid.all())
         assert burst.names == tuple(f"stack.tif {word} {i}" for i in (3, 1, 2, 4))
         assert is_burst(way)
+
+
+def test_pages_are_read_in_their_order(tmp_path):
+    with tifffile.TiffWriter(tmp_path / "stack.tif") as sink:
+        for number in range(1, 13):
+            sink.write(np.full((8, 8), number, np.uint16), contiguous=False)
+    source = open_burst(tmp_path / "stack.tif")
+    assert source.names == tuple(f"stack.tif page {number}" for number in range(1, 13))
+    assert [frame.read()[0, 0] for frame in source.frames] == list(range(1, 13))
 
 
 def test_pages_with_mask_and_overviews_are_not_frames(tmp_path):

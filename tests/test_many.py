@@ -234,6 +234,26 @@ def test_arguments_to_bursts(bursts: Path, tmp_path: Path) -> None:
         plan_orders(twice, Order(Path(), tmp_path), None)
 
 
+def test_a_folder_of_bursts_loses_none(bursts: Path, tmp_path: Path) -> None:
+    folder, to = tmp_path / "bc", tmp_path / "pq"
+    for name in ("p1", "p2", "q"):
+        write_burst(read_burst(bursts / "burst_0.npz"), folder / name)
+        if name != "q":
+            (folder / name / "burst.toml").unlink()
+    told = json.loads(run("run", folder, "--out", to, "--no-report", "--method=bicubic", "--json"))
+    assert [Path(made["product"]).name for made in told["made"]] == ["p1.tif", "p2.tif", "q.tif"]
+
+
+@pytest.mark.parametrize("to", ["p", "p.tif"])
+def test_a_folder_without_bursts_is_called_one(to: str, tmp_path: Path) -> None:
+    (tmp_path / "bc" / "p1").mkdir(parents=True)
+    done = CliRunner().invoke(app, ["run", str(tmp_path / "bc"), "--out", str(tmp_path / to)])
+    assert isinstance(done.exception, FileError)
+    assert f"{tmp_path / 'bc'}: expected a burst or a folder of bursts, got neither" in str(
+        done.exception
+    )
+
+
 def test_one_product_takes_one_burst(bursts: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["run", str(bursts), "--out", str(tmp_path / "p.tif")])
     assert isinstance(done.exception, UsageError)

@@ -11,7 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .checks import check_exposure, check_frames, check_positive, check_shape, require
+from .checks import (
+    check_exposure,
+    check_frames,
+    check_positive,
+    check_shape,
+    check_window,
+    require,
+)
 from .errors import BurstError, UsageError
 
 
@@ -220,6 +227,7 @@ class Burst:
 
         A batch, because a part may be masked in some frames, as a burst may not.
         """
+        check_window(rows, columns, self.shape)
         batch = (None,) * (4 - self.frames.ndim)
         part = (*batch, ..., rows, columns)
         return dataclasses.replace(

@@ -45,6 +45,24 @@ def check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
     )
 
 
+def check_window(rows: slice, columns: slice, shape: tuple[int, int]) -> None:
+    """A window holds pixels of a frame of `shape`."""
+    inside = all(
+        range(*part.indices(size)) for part, size in zip((rows, columns), shape, strict=True)
+    )
+    require(
+        inside,
+        f"a window of rows and columns within {shape[0]}x{shape[1]}",
+        f"rows {_span(rows)} and columns {_span(columns)}, outside of the frame",
+        "correct it",
+        UsageError,
+    )
+
+
+def _span(part: slice) -> str:
+    return ":".join("" if end is None else str(end) for end in (part.start, part.stop))
+
+
 def frame_label(index: int, name: str) -> str:
     """How messages name a frame: by its place in the burst and, if it has one, by its file."""
     return f"frame {index}" if name == f"frame {index}" else f"frame {index} ({name})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,11 @@ from typing import Any, Literal
 import numpy as np
 
 from .align import Aligned, Registration, align, common
-from .errors import PushframeError
+from .errors import PushframeError, UsageError
 from .extent import Bounds, Window, window_of_bounds, within
 from .heldout import HeldOut, check_held_out
 from .infer import Reconstruction, tiled_batch
-from .io import atomic_files, new_product, open_burst, write_product
+from .io import atomic_files, burst_parts, new_product, open_burst, sweep, write_product
 from .io.product import product_facts, read_window
 from .io.source import BurstSource
 from .io.stac import Companions, stac_item
@@ -116,11 +117,29 @@ def is_finished(order: Order) -> bool:
         return False
 
 
+def check_apart(orders: Sequence[Order]) -> None:
+    """UsageError where an output would replace a file of a burst, or lie among its frames."""
+    taken = {
+        os.path.realpath(part): order.burst for order in orders for part in burst_parts(order.burst)
+    }
+    for file in (file for order in orders for file in order.files):
+        place = Path(os.path.realpath(file))
+        for path in (place, *place.parents):
+            if str(path) in taken:
+                got = "one of its files" if path == place else "a file in its folder"
+                raise UsageError(
+                    f"{file}: expected --out other than the burst {taken[str(path)]}, got {got}: "
+                    "choose another name or folder"
+                )
+
+
 def deliver(order: Order, on_progress: Progress = lambda *_: None) -> Delivery:
     """Read, reconstruct, check and write: all files of the order appear, or none.
 
     on_progress: told (stage, done, total).
     """
+    check_apart([order])
+    sweep(order.product.parent)  # of what a process left that was killed
     source, alignment = open_part(order)
     making = Reconstruction(
         source,

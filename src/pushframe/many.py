@@ -22,7 +22,6 @@ from typing import Any
 
 from .deliver import Delivery, Order, deliver
 from .errors import FileError, MissingPackageError, PushframeError
-from .io import sweep
 
 MAX_DEATHS = 3  # of workers over one burst, before it is given up
 
@@ -39,7 +38,6 @@ class Result:
 
 def fulfil(order: Order) -> Result:
     """Work on one order; whatever is wrong with its burst becomes words."""
-    sweep(order.product.parent)  # of what a killed worker left
     begin = time.perf_counter()
     delivery = error = None
     try:

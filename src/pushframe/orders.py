@@ -7,7 +7,7 @@ import glob
 from collections.abc import Sequence
 from pathlib import Path
 
-from .deliver import Order
+from .deliver import Order, check_apart
 from .errors import FileError, UsageError
 from .io import is_burst, list_bursts
 
@@ -23,7 +23,13 @@ def find_inputs(texts: Sequence[str]) -> list[Path]:
     found: dict[Path, None] = {}
     for text in texts:
         if Path(text).exists() or not any(sign in text for sign in MAGIC):
-            found.update(dict.fromkeys(list_bursts(text) or [Path(text)]))
+            named = list_bursts(text)
+            if not named and Path(text).is_dir():
+                raise FileError(
+                    f"{text}: expected a burst or a folder of bursts, got neither: put TIFF "
+                    "frames, .npz files or folders of frames there, or correct the path"
+                )
+            found.update(dict.fromkeys(named or [Path(text)]))
             continue
         caught = [Path(name) for name in sorted(glob.glob(text))]
         if not caught:
@@ -45,7 +51,10 @@ def _caught(path: Path) -> list[Path]:
 
 
 def plan_orders(inputs: Sequence[Path], pattern: Order, product: Path | None) -> list[Order]:
-    """An order for each burst: `product`, or a GeoTIFF of its name in the folder of the pattern."""
+    """An order for each burst: `product`, or a GeoTIFF of its name in the folder of the pattern.
+
+    UsageError where products would collide with each other or with a burst.
+    """
     names: dict[str, Path] = {}
     orders = []
     for burst in inputs:
@@ -58,4 +67,5 @@ def plan_orders(inputs: Sequence[Path], pattern: Order, product: Path | None) ->
         names[name] = burst
         place = pattern.product / f"{name}.tif" if product is None else product
         orders.append(dataclasses.replace(pattern, burst=burst, product=place))
+    check_apart(orders)
     return orders

@@ -13,6 +13,7 @@ from rich.markup import escape
 from ..burst import GeoRef, Product
 from ..errors import BurstError, FileError
 from ..io import BurstSource, is_burst, open_burst, read_image, read_product
+from ..io.sidecar import TIFF
 from ..methods import method_names
 from ..simulate import PRESETS
 from ..version import __version__
@@ -35,6 +36,8 @@ def command(
       pushframe info
 
       pushframe info burst.npz
+
+      pushframe info frames/
 
       pushframe info product.tif --json
 
@@ -71,13 +74,18 @@ def describe(path: Path) -> dict[str, Any]:
         return {"kind": "weights", **read_card(path)}
     if not path.exists():
         raise FileError(f"expected a burst, a product or an image, got {path}: no such file")
-    if is_burst(path):
+    if is_burst(path) or path.is_dir():
         return describe_burst(open_burst(path))
-    if path.suffix.lower() in (".tif", ".tiff", ".npz"):
+    tiff = path.suffix.lower() in TIFF
+    if tiff or path.suffix.lower() == ".npz":
         try:
             return describe_product(read_product(path))
-        except BurstError:  # readable, but no product: an image, then
+        except BurstError:  # readable, but no product: a stack or an image, then
             pass
+    if tiff:
+        stack = open_burst(path)
+        if stack.count > 1:
+            return describe_burst(stack)
     return describe_image(read_image(path))
 
 

@@ -54,7 +54,8 @@ def command(
     Values are in DN of the reference frame. Frames are placed on the reference first, by their
     georeference and their images. Scenes of any size are worked on tile by tile and written as
     they are made. Beside sharp.tif lie sharp.json (STAC item), sharp_std.qml (QGIS style of the
-    error bar) and sharp.html (report; it holds frames out in turn to check the error bars).
+    error bar) and sharp.html (report; it holds frames out in turn to check the error bars). A
+    product that is there already is replaced.
 
     With a folder as --out, each burst gets its product there. Those that are finished are
     skipped; one that fails is reported at the end, and the exit code is 1.
@@ -120,10 +121,6 @@ def _run_one(inputs: list[Path], pattern: Order, cluster: str | None, as_json: b
             f"expected a folder as --out for {got}, got {pattern.product}: leave out its suffix"
         )
     (order,) = plan_orders(inputs, pattern, pattern.product)
-    if order.product.resolve() == order.burst.resolve():
-        raise UsageError(
-            f"expected --out other than the burst, got {order.product}: choose another name"
-        )
     _check(order)
     with progress("super-resolving", None) as (bar, task):
 

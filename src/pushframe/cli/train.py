@@ -22,8 +22,8 @@ TRAIN_SET_OPTION = typer.Option(
     [],
     "--set",
     metavar="KEY=VALUE",
-    help="Change any field of the configuration, e.g. schedule.steps=2000, data.batch=8, "
-    "loss.kind=supervised. Repeatable.",
+    help="Change any field of the configuration, e.g. schedule.steps=2000 (in place of the file's "
+    "schedule.minutes), data.batch=8, loss.kind=supervised. Repeatable.",
 )
 FREE = (  # what may differ when a run goes on
     *("schedule.steps", "schedule.minutes", "log_every", "validate_every", "checkpoint_every"),

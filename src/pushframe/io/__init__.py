@@ -2,6 +2,7 @@
 
 from .atomic import atomic_files, atomic_folder, atomic_path, check_files, sweep
 from .burst_files import (
+    burst_parts,
     is_burst,
     list_bursts,
     open_burst,
@@ -22,6 +23,7 @@ __all__ = [
     "atomic_files",
     "atomic_folder",
     "atomic_path",
+    "burst_parts",
     "check_files",
     "is_burst",
     "list_bursts",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from .contents import check_flow, check_truth, known_flow, simulated_of
 from .datasets import hdr_dsp_home, hdr_dsp_sequences, is_probav, open_hdr_dsp, open_probav
 from .guard import naming
 from .npz import open_npz, write_npz
-from .sidecar import NAME, TIFF, find_sidecar, has_skysat
+from .sidecar import NAME, TIFF, find_sidecar, has_skysat, tiffs
 from .source import BurstSource, Opened
+from .stac import Companions
 from .tiff import open_tiff, write_folder, write_stack
 
 
@@ -126,22 +128,45 @@ def is_burst(path: str | Path) -> bool:
     return suffix == ".toml"
 
 
+def burst_parts(path: Path) -> list[Path]:
+    """What a burst is made of, as far as names tell: files, and the folder whose frames it is."""
+    parts = [path]
+    if path.is_dir() or path.suffix.lower() in (*TIFF, ".toml"):
+        with suppress(PushframeError):  # reading will say what is wrong
+            side = find_sidecar(path)
+            parts += side.files
+            if side.frames and "frames" not in side.table:
+                parts.append(side.home.parent)
+    return parts
+
+
 def list_bursts(path: str | Path) -> list[Path]:
     """The bursts behind one path: itself, the sequences of an HDR-DSP folder, or those inside it.
 
-    No pixel is read. Empty where there is none.
+    Folders of TIFF frames inside it are bursts, with side-car or without. One that holds frames and
+    no burst that a side-car, its suffix or its names tell is a burst itself. No pixel is read.
+    Empty where there is none.
     """
     path = Path(path)
     if is_burst(path) or not path.is_dir():
         return [path] if path.exists() else []
     if hdr_dsp_home(path) is not None:
         return hdr_dsp_sequences(path)
-    found = [entry for entry in sorted(path.iterdir()) if is_burst(entry)]
+    entries = [entry for entry in sorted(path.iterdir()) if not entry.name.startswith(".")]
+    told = {entry for entry in entries if is_burst(entry)}
+    if not told and _holds_frames(path):
+        return [path]
+    found = [entry for entry in entries if entry in told or _holds_frames(entry)]
     stems = {entry.with_suffix("") for entry in found if entry.suffix.lower() in TIFF}
-    inside = [
+    return [
         entry
         for entry in found
         if not (entry.suffix.lower() == ".toml" and entry.with_suffix("") in stems)
     ]
-    frames = any(entry.suffix.lower() in TIFF for entry in path.iterdir())
-    return inside or ([path] if frames else [])
+
+
+def _holds_frames(path: Path) -> bool:
+    """Whether a folder holds TIFFs that are frames, not products."""
+    return path.is_dir() and any(
+        not Companions(path / name).style.is_file() for name in tiffs(path, {})
+    )

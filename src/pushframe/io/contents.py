@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 
 from ..burst import Burst, Simulated
 from ..checks import SCALES, counted, require
+from ..config import suggestion
 from ..errors import BurstError
 from .frames import to_float32
 from .source import Opened
@@ -31,13 +31,10 @@ KEYS = (
 
 
 def check_keys(keys: Iterable[str], known: tuple[str, ...]) -> None:
-    """BurstError on a key that is not known, with the nearest one that is."""
+    """BurstError on a key that is not known, with one close to it, or all that are known."""
     for key in keys:
         if key not in known:
-            nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-            raise BurstError(
-                f"expected keys among {', '.join(known)}, got {key!r}: did you mean {nearest!r}?"
-            )
+            raise BurstError(f"expected a known key, got {key!r}: {suggestion(key, known)}")
 
 
 def numbers(key: str, value: Any, kinds: str = "uif") -> np.ndarray:

@@ -104,7 +104,9 @@ def open_layers(path: Path, frame: int | None = None, driver: str = "GTiff") -> 
     need_file(path, where)
     with gdal() as rasterio:
         with decoding(where, WHAT[driver]), rasterio.open(path, driver=driver) as source:
-            pages, bands = list(source.subdatasets), source.count
+            # rasterio gives GTIFF_DIR:1, GTIFF_DIR:10, GTIFF_DIR:2, ...: sorted as text
+            pages = sorted(source.subdatasets, key=lambda page: int(page.split(":")[1]))
+            bands = source.count
             if driver == "GTiff":
                 _check_whole(source, path, where)
         if pages:

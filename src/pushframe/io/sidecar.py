@@ -38,6 +38,12 @@ class Sidecar:
         """The path of a file that the side-car names."""
         return self.home.parent / name
 
+    @property
+    def files(self) -> list[Path]:
+        """The side-car, the frames, and the files that the side-car names besides."""
+        names = [*self.frames, *_named_besides(self.table)]
+        return [self.home, *map(self.file, names if self.stack is None else [self.stack, *names])]
+
 
 def find_sidecar(path: Path) -> Sidecar:
     """The side-car of a folder, of a TIFF stack, or the .toml itself, with its frames found."""
@@ -67,7 +73,7 @@ def find_sidecar(path: Path) -> Sidecar:
 
 def _with_frames(home: Path, table: Mapping[str, Any]) -> Sidecar:
     """The side-car with the frames that it names, or else those of its folder."""
-    with naming(home):
+    with naming(home if home.is_file() else home.parent):
         frames = table.get("frames")
         if frames is None and home.name != NAME:
             named = [home.stem + suffix for suffix in TIFF]
@@ -81,7 +87,7 @@ def _with_frames(home: Path, table: Mapping[str, Any]) -> Sidecar:
             )
         if isinstance(frames, str):
             return Sidecar(home, frames, table=table)
-        files = tuple(_tiffs(home.parent, table) if frames is None else strings("frames", frames))
+        files = tuple(tiffs(home.parent, table) if frames is None else strings("frames", frames))
         require(bool(files), "TIFF frames in the folder", "none", "put them there", FileError)
         return Sidecar(home, frames=files, table=table)
 
@@ -95,19 +101,25 @@ def _load(path: Path) -> dict[str, Any]:
     return table
 
 
-def _tiffs(folder: Path, table: Mapping[str, Any]) -> list[str]:
+def tiffs(folder: Path, table: Mapping[str, Any]) -> list[str]:
     """The TIFFs of a folder in natural order, less those that are truth or masks.
 
     Beside SkySat's L1A frames, what else a delivery holds is no frame.
     """
-    valid = table.get("valid", [])
-    other = [table.get("truth"), *(valid if isinstance(valid, list) else [valid])]
-    other = [os.path.normpath(name) for name in other if isinstance(name, str)]
+    other = [os.path.normpath(name) for name in _named_besides(table)]
     names = [entry.name for entry in folder.iterdir() if entry.suffix.lower() in TIFF]
     names = [name for name in names if re.search(SKYSAT, name)] or names
     return sorted(
         (name for name in names if name not in other and not name.startswith(".")), key=natural
     )
+
+
+def _named_besides(table: Mapping[str, Any]) -> list[str]:
+    """The files of truth, flows and masks that a table names."""
+    valid = table.get("valid", [])
+    values = [table.get("truth"), table.get("flow_px")]
+    values += valid if isinstance(valid, list) else [valid]
+    return [value for value in values if isinstance(value, str)]
 
 
 def has_skysat(folder: Path) -> bool:

@@ -11,7 +11,14 @@ import numpy as np
 import torch
 
 from ..burst import Burst, GeoRef, NoiseLaw
-from ..checks import check_exposure, check_frames, check_positive, counted, require
+from ..checks import (
+    check_exposure,
+    check_frames,
+    check_positive,
+    check_window,
+    counted,
+    require,
+)
 from ..geometry import crop_georef
 from .defects import saturation_of, stuck_pixels
 from .frames import ALL, Frame, read_window, spread_windows
@@ -98,11 +105,7 @@ class BurstSource:
 
     def crop(self, rows: slice, columns: slice) -> BurstSource:
         """The burst of a part of the grid, `rows` and `columns` counted from its own corner."""
-        window = tuple(
-            slice(part.start + piece.start, part.start + piece.stop)
-            for part, piece in zip(self._grid, (rows, columns), strict=True)
-        )
-        return dataclasses.replace(self, window=(window[0], window[1]))
+        return dataclasses.replace(self, window=self._in_file(rows, columns))
 
     def keep(self, index: Sequence[int]) -> BurstSource:
         """The burst of the frames `index` (of the files), the reference among them."""
@@ -140,6 +143,7 @@ class BurstSource:
 
     def _in_file(self, rows: slice, columns: slice) -> tuple[slice, slice]:
         """A window of the burst as one of the reference's file."""
+        check_window(rows, columns, self.shape)
         height, width = self.shape
         rows, columns = slice(*rows.indices(height)[:2]), slice(*columns.indices(width)[:2])
         top, left = (part.start for part in self._grid)

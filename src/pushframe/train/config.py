@@ -124,8 +124,20 @@ def load_train_config(path: Path | None, overrides: Sequence[str] = ()) -> Train
         )
     base = replace(TrainConfig(), network=name, model=NETWORKS[name].Config())
     config = load_config(base, path, overrides)
+    config = replace(config, schedule=_with_one_length(config.schedule, overrides))
     config.check()
     return config
+
+
+def _with_one_length(schedule: ScheduleConfig, overrides: Sequence[str]) -> ScheduleConfig:
+    """The schedule without the file's minutes where an override gives steps alone, or reversed."""
+    given = {_key(text) for text in overrides}
+    by_steps, by_minutes = "schedule.steps" in given, "schedule.minutes" in given
+    if by_steps and not by_minutes and schedule.steps > 0:
+        return replace(schedule, minutes=0.0)
+    if by_minutes and not by_steps and schedule.minutes > 0:
+        return replace(schedule, steps=0)
+    return schedule
 
 
 def _key(override: str) -> str:
