@@ -191,6 +191,14 @@ def test_finished_is_the_same_input_settings_and_a_whole_product(
     assert is_finished(change(order)) is same
 
 
+def test_a_product_beside_its_burst_is_none_of_its_files(burst: Path) -> None:
+    order = Order(burst, burst.with_suffix(".tif"), method="bicubic")
+    deliver(order)
+    assert is_finished(order)
+    os.utime(burst, ns=(1, 1))
+    assert not is_finished(order)  # twin: the burst itself
+
+
 def test_other_weights_make_it_again(burst: Path, tmp_path: Path) -> None:
     weights = tmp_path / "own.safetensors"
     weights.write_bytes(b"one")

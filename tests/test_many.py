@@ -254,6 +254,14 @@ def test_a_folder_without_bursts_is_called_one(to: str, tmp_path: Path) -> None:
     )
 
 
+def test_the_folder_one_is_in_has_a_name(tmp_path: Path, monkeypatch) -> None:
+    home = tmp_path / "pass_7"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    (order,) = plan_orders([Path()], Order(Path(), tmp_path / "products"), None)
+    assert order.product.name == "pass_7.tif"
+
+
 def test_one_product_takes_one_burst(bursts: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["run", str(bursts), "--out", str(tmp_path / "p.tif")])
     assert isinstance(done.exception, UsageError)

@@ -60,7 +60,8 @@ class Order:
     def fingerprint(self) -> str:
         """Sixteen hex digits that change with the input files, the settings or the version.
 
-        Files count by name, size and time of change, as in make: no pixel is read.
+        Files count by name, size and time of change, as in make: no pixel is read. A product
+        that lies beside its burst is none of its files.
         """
         settings = {
             key: value
@@ -71,6 +72,7 @@ class Order:
         seen = [
             (path.name, path.stat().st_size, path.stat().st_mtime_ns)
             for path in [*input_files(self.burst), *weights]
+            if path not in self.files
         ]
         text = json.dumps([settings, seen, __version__], default=str, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

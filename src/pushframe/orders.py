@@ -58,7 +58,7 @@ def plan_orders(inputs: Sequence[Path], pattern: Order, product: Path | None) ->
     names: dict[str, Path] = {}
     orders = []
     for burst in inputs:
-        name = burst.name if burst.is_dir() else burst.stem
+        name = burst.resolve().name if burst.is_dir() else burst.stem
         if name in names:
             raise UsageError(
                 f"expected bursts of different names, got {names[name]} and {burst}: their "
