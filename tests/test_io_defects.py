@@ -73,18 +73,34 @@ def test_columns_that_are_stuck_are_left_out(tmp_path: Path, value: float) -> No
     assert any("65 pixels of the detector" in note for note in burst.notes)
 
 
-def test_what_may_agree_by_chance_or_is_much_is_not_stuck() -> None:
+def test_what_is_still_among_its_like_is_not_stuck() -> None:
+    """Calm water that agrees by chance, a shadow at 0, a roof at the largest value."""
     dn = frames()
-    quiet = dn[:1] + np.rint(0.5 * np.random.default_rng(1).standard_normal(dn.shape))
-    assert (np.ptp(quiet, 0) == 0).any()
-    assert not stuck_pixels(quiet).any()
+    random = np.random.default_rng(1)
+    dn[:, 40:, :30] = np.rint(300 + 0.5 * random.standard_normal((6, 24, 30)))
+    dn[:, :12, 40:52] = 0
+    dn[:, 20:32, 44:60] = 4095
+    still = np.ptp(dn, 0) == 0
+    assert still[40:, :30].sum() > 20
+    assert not stuck_pixels(dn)[44:, :26].any()
+    assert not stuck_pixels(dn)[3:9, 43:49].any()
+    assert saturation_of([np.where(stuck_pixels(dn), np.nan, dn)]) == 4095
     few = frames(count=3)
     few[:, 5, 5] = 9
     assert not stuck_pixels(few).any()
-    dn[:, :8] = 0  # an eighth: a margin, or black water
-    assert not stuck_pixels(dn).any()
-    dn[:, 3:8] = frames(seed=1)[:, 3:8]
-    assert stuck_pixels(dn).sum() == 3 * 64  # twin: less than a twentieth
+
+
+@pytest.mark.parametrize("width", [1, 2, 4])
+def test_tiles_leave_out_what_whole_bursts_do(tmp_path: Path, width: int) -> None:
+    dn = frames()
+    dn[:, :, 20 : 20 + width] = 0
+    dn[:, 33, 7] = 123
+    source = open_burst(saved(tmp_path, dn))
+    whole = source.read().valid
+    assert int((~whole[0]).sum()) == 64 * width + 1
+    for start in (0, 9, 17):
+        part = slice(start, start + 32), slice(start, start + 32)
+        assert bool((source.tile(*part).valid[0] == whole[:, part[0], part[1]]).all())
 
 
 def test_frames_moved_against_each_other_have_other_pixels_stuck() -> None:

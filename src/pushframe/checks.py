@@ -81,7 +81,7 @@ def check_frames(frames: Tensor, valid: Tensor, names: tuple[str, ...]) -> None:
         require(
             bool(mask.any()),
             f"valid pixels in {where}",
-            "none: every pixel is NaN or masked",
+            "none: every pixel is NaN, masked, saturated or stuck",
             "leave this frame out of the burst",
         )
         seen = frame[mask]

@@ -16,7 +16,7 @@ from .checks import require
 from .config import suggestion
 from .errors import UsageError
 from .gaussian import far_from_samples
-from .model import MotionKind, Network, estimate_motion
+from .model import Network, estimate_motion
 from .registration import register
 from .solver import Belief, solve
 from .weights import SUFFIX, load_weights, read_card, shipped_weights, to_device
@@ -137,11 +137,9 @@ def run_network(
         UsageError,
     )
     to_device(network, burst.frames.device)
-    flow_px, belief = (known, None) if isinstance(known, Tensor) else (None, known)
-    motion, used = network.own_motion(burst) if flow_px is None else None, burst
+    motion, used = None if isinstance(known, Tensor) else network.own_motion(burst), burst
     if motion is None:
-        kind: MotionKind = "solver" if flow_px is None else "true"
-        used, motion = estimate_motion(burst, scale, kind, flow_px, belief)
+        used, motion = estimate_motion(burst, scale, known=known)
     posterior = network(used, motion)
     unknown = far_from_samples(used.valid, motion.flow_px, scale)
     kept = used.valid.any(-1).any(-1)

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..burst import Burst, stack
 from ..checks import require
 from ..errors import FileError, PushframeError
-from ..io import is_burst, read_burst
+from ..io import list_bursts, read_burst
 from ..noise_law import with_noise_law
 from .config import Batch, DataConfig, draws
 
@@ -36,7 +36,7 @@ def read_bursts(
     """
     require(folder.is_dir(), "a folder of bursts", folder, "correct data.bursts", FileError)
     found = []
-    for path in sorted(p for p in folder.iterdir() if p.suffix == ".npz" or is_burst(p)):
+    for path in sorted({*folder.glob("*.npz"), *list_bursts(folder)}):
         try:
             burst = read_burst(path)
             require(

@@ -166,7 +166,7 @@ def list_bursts(path: str | Path) -> list[Path]:
 
 
 def _holds_frames(path: Path) -> bool:
-    """Whether a folder holds TIFFs that are frames, not products."""
-    return path.is_dir() and any(
-        not Companions(path / name).style.is_file() for name in tiffs(path, {})
-    )
+    """Whether a folder holds TIFFs that are frames: several, and no products."""
+    if not path.is_dir():
+        return False
+    return sum(not Companions(path / name).style.is_file() for name in tiffs(path, {})) > 1

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 
 LEAST_CLIPPED = 30  # pixels at the largest value, from which they may be saturated
 JUST_BELOW = 0.01  # of that value: fewer pixels lie so near below it than at it
 LEAST_FRAMES = 4  # that hold the same value at a pixel that is stuck
-LEAST_SPREAD_DN = 8.0  # of the usual pixel over the frames: less, and many agree by chance
-MAX_STUCK = 0.05  # of a window; more is the scene itself, black water or a margin
+LIVELY_DN = 8.0  # by which most pixels about it change over the frames
+NEAR_PX = 9  # the side of what is about it
 
 
 def saturation_of(stacks: Iterable[np.ndarray]) -> float | None:
@@ -34,11 +36,13 @@ def saturation_of(stacks: Iterable[np.ndarray]) -> float | None:
 def stuck_pixels(stack: np.ndarray) -> np.ndarray:
     """Pixels (h, w) of a detector that hold one value in all frames (N, h, w), whatever they see.
 
-    NaN where invalid. Where noise is below the steps of the DN, none can be told.
+    NaN where invalid. Most pixels about them change: calm water, shadows and roofs, of values that
+    are clipped or agree by chance, have neighbours like themselves.
     """
     seen = (~np.isnan(stack)).sum(0)
-    spread = np.fmax.reduce(stack) - np.fmin.reduce(stack)
-    judged = seen >= LEAST_FRAMES
-    stuck: np.ndarray = judged & (spread == 0)
-    usual = np.median(spread[judged]) if judged.any() else 0.0
-    return stuck & (usual >= LEAST_SPREAD_DN) & (stuck.mean() <= MAX_STUCK)
+    with np.errstate(invalid="ignore"):  # infinite pixels are told of elsewhere
+        spread = np.fmax.reduce(stack) - np.fmin.reduce(stack)
+    lively = torch.from_numpy((spread >= LIVELY_DN).astype(np.float32))[None]
+    share = F.avg_pool2d(lively, NEAR_PX, 1, NEAR_PX // 2, count_include_pad=False)[0].numpy()
+    stuck: np.ndarray = (seen >= LEAST_FRAMES) & (spread == 0) & (share >= 0.5)
+    return stuck

@@ -161,7 +161,9 @@ class BurstSource:
     def _without_saturated(self, pixels: np.ndarray) -> np.ndarray:
         """Pixels with NaN from the saturation level on."""
         level = self.saturation_level
-        return pixels if level is None else np.where(pixels < level, pixels, np.nan)
+        if level is None:
+            return pixels
+        return np.where((pixels < level) | np.isinf(pixels), pixels, np.nan)  # told of elsewhere
 
     def _without_stuck(self, rows: slice, columns: slice) -> tuple[np.ndarray, int]:
         """A window of all frames as they are stored, (N, h, w), and how many pixels are stuck.
@@ -262,7 +264,7 @@ class BurstSource:
         if "white_level" in self.scalars:
             check_positive("white_level", torch.tensor(self.scalars["white_level"]))
             return self.scalars["white_level"]
-        parts = [stack[self.reference] for stack in self._samples()]
+        parts = (stack[self.reference] for stack in self._samples())
         seen = np.concatenate([part[~np.isnan(part)] for part in parts])
         return estimated_white(seen, float(self.exposure[self.reference]), self.black_level)
 

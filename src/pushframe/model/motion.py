@@ -49,12 +49,12 @@ def estimate_motion(
     scale: int,
     kind: MotionKind = "solver",
     true_px: Tensor | None = None,
-    belief: Belief | None = None,
+    known: Tensor | Belief | None = None,
 ) -> tuple[Burst, Motion]:
     """The motion of a batch, reference included, and the batch less what does not belong.
 
-    true_px: (B, N, 2[, H, W]), what the simulator knows, for kind "true" alone. belief: what is
-    known beforehand, for kind "solver".
+    true_px: (B, N, 2[, H, W]), what the simulator knows, for kind "true" alone; it knows exposures
+    too. known: flows, or what is believed of them, for kind "solver"; gains are found in any case.
     """
     if kind == "true":
         require(
@@ -69,7 +69,7 @@ def estimate_motion(
     if kind == "lucas_kanade":
         return burst, Motion(register(burst), torch.ones_like(burst.exposure))
     if kind == "solver":
-        found = locate(burst, scale, belief)
+        found = locate(burst, scale, known)
     else:
         found = locate_translations(burst, scale, unbiased=kind == "translations")
     # what the solver leaves out becomes invalid

@@ -12,6 +12,7 @@ from ..spectral import AliasBlocks
 LEAST_MISMATCH = 0.05  # of the noise variance of the better frames
 LEAST_FREEDOM = 0.02
 BORDER_PX = 4  # of frames: conjugate gradients arrive there last
+LEAST_INNER = 0.1  # share of the pixels, that tell enough without the borders
 
 
 def freedom(blocks: AliasBlocks, count: Tensor) -> Tensor:
@@ -45,12 +46,12 @@ def unexplained(problem: GaussianProblem, residual: Tensor, noise_var: Tensor) -
     """The mismatch of solved bursts, (B,); an excess too small to be told from none is none.
 
     residual, noise_var: (B, N, H, W), of the problem's data under its solution. Borders of frames,
-    if there is more, do not count: an image solved well enough is not solved there.
+    if there is enough besides, do not count: an image solved well enough is not solved there.
     """
     budget = noise_var.masked_fill(problem.precision <= 0, torch.inf)
     inner = _inner(budget)
-    more = inner.isfinite().flatten(1).any(1)[:, None, None, None]
-    budget = torch.where(more, inner, budget)
+    left, all_of_it = (part.isfinite().flatten(1).sum(1) for part in (inner, budget))
+    budget = torch.where((left > LEAST_INNER * all_of_it)[:, None, None, None], inner, budget)
     free = freedom_of(problem)
     found = model_mismatch(residual, budget, noise_var, free)
     usual = 1 / weighted_mean(1 / noise_var, 1 / budget)[:, 0, 0, 0]

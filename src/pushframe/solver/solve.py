@@ -123,9 +123,9 @@ def solve(burst: Burst, scale: int, motion: Tensor | Belief | None = None) -> So
     )
 
 
-def locate(burst: Burst, scale: int, belief: Belief | None = None) -> Located:
+def locate(burst: Burst, scale: int, motion: Tensor | Belief | None = None) -> Located:
     """The motion and gains that `solve` finds, and the pixels that it would use."""
-    pieces = _pieces(burst, scale, belief)
+    pieces = _pieces(burst, scale, motion)
     gain = merged(pieces, [piece.gain for piece in pieces])
     used = merged(pieces, [piece.good for piece in pieces])
     covariance = merged(pieces, [piece.covariance for piece in pieces])
