@@ -10,6 +10,7 @@ from conftest import sources
 from torch import Tensor
 
 from pushframe.burst import Burst
+from pushframe.methods import run_network
 from pushframe.model import Motion, OnSolver, OnSolverConfig, estimate_motion
 from pushframe.model.on_solver import FINER, Gate, evidence
 from pushframe.simulate import PRESETS, simulate, with_options
@@ -61,6 +62,21 @@ def test_what_is_handed_over_is_the_solvers_own_answer(frames: int) -> None:
     assert float(ratio.abs().max()) < 0.08
     exact = evidence(used, motion._replace(covariance=None), 2)
     assert float((exact.var / solved.posterior.var)[middle].log().mean()) < -0.01
+
+
+def test_flows_that_are_known_leave_gains_to_be_found() -> None:
+    """So do frames held out: a check under exposures that are off would judge another product."""
+    setting = with_options(PRESETS["paper"], size=32, frames=10, exposure_error=0.02)
+    made = simulate(sources(setting, 4), setting, torch.Generator().manual_seed(1))
+    torch.manual_seed(0)
+    fresh = OnSolver(OnSolverConfig(features=8, proposal_blocks=1, verdict_blocks=1)).eval()
+    found = run_network(fresh, made.burst, 2, made.flow_px).posterior
+    stated = Motion(made.flow_px, torch.ones_like(made.burst.exposure))
+    with torch.no_grad():
+        wrong = fresh(made.burst, stated)  # twin: exposures as they are stated
+    middle = (slice(None), slice(8, -8), slice(8, -8))
+    off, far_off = ((one.mean - made.truth)[middle].square().mean() for one in (found, wrong))
+    assert 4 * float(off) < float(far_off)
 
 
 def test_masked_frames_tell_how_well_they_are_placed() -> None:
