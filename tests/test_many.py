@@ -240,8 +240,11 @@ def test_a_folder_of_bursts_loses_none(bursts: Path, tmp_path: Path) -> None:
         write_burst(read_burst(bursts / "burst_0.npz"), folder / name)
         if name != "q":
             (folder / name / "burst.toml").unlink()
+    (folder / "masks").mkdir()
+    (folder / "masks" / "m.tif").write_bytes(next((folder / "q").glob("*.tif")).read_bytes())
     told = json.loads(run("run", folder, "--out", to, "--no-report", "--method=bicubic", "--json"))
     assert [Path(made["product"]).name for made in told["made"]] == ["p1.tif", "p2.tif", "q.tif"]
+    assert find_inputs([str(folder / "masks")]) == [folder / "masks"]  # named, it is a burst of one
 
 
 @pytest.mark.parametrize("to", ["p", "p.tif"])

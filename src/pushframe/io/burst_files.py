@@ -154,9 +154,10 @@ def list_bursts(path: str | Path) -> list[Path]:
         return hdr_dsp_sequences(path)
     entries = [entry for entry in sorted(path.iterdir()) if not entry.name.startswith(".")]
     told = {entry for entry in entries if is_burst(entry)}
-    if not told and _holds_frames(path):
+    if not told and _count_frames(path) > 0:
         return [path]
-    found = [entry for entry in entries if entry in told or _holds_frames(entry)]
+    # one TIFF in a folder of its own is rather a mask, or a truth
+    found = [entry for entry in entries if entry in told or _count_frames(entry) > 1]
     stems = {entry.with_suffix("") for entry in found if entry.suffix.lower() in TIFF}
     return [
         entry
@@ -165,8 +166,8 @@ def list_bursts(path: str | Path) -> list[Path]:
     ]
 
 
-def _holds_frames(path: Path) -> bool:
-    """Whether a folder holds TIFFs that are frames: several, and no products."""
+def _count_frames(path: Path) -> int:
+    """How many TIFFs of a folder are frames, not products."""
     if not path.is_dir():
-        return False
-    return sum(not Companions(path / name).style.is_file() for name in tiffs(path, {})) > 1
+        return 0
+    return sum(not Companions(path / name).style.is_file() for name in tiffs(path, {}))
