@@ -8,7 +8,6 @@ import warnings
 import numpy as np
 import pytest
 
-from pushframe.burst import Product
 from pushframe.errors import BurstError, FileError, UsageError
 from pushframe.io import (
     read_burst,
@@ -18,6 +17,7 @@ from pushframe.io import (
     write_product,
 )
 from pushframe.io.guard import decoding
+from pushframe.product import Product
 
 rasterio = pytest.importorskip("rasterio")
 tifffile = pytest.importorskip("tifffile")

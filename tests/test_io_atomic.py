@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pushframe.burst import Burst, Product
+from pushframe.burst import Burst
 from pushframe.errors import FileError
 from pushframe.io import atomic_folder, atomic_path, sweep, write_burst, write_product
+from pushframe.product import Product
 
 pytest.importorskip("rasterio")
 

@@ -9,10 +9,11 @@ import sys
 import numpy as np
 import pytest
 
-from pushframe.burst import GeoRef, Product
+from pushframe.burst import GeoRef
 from pushframe.errors import BurstError, MissingPackageError, UsageError
 from pushframe.geometry import upscale_georef
 from pushframe.io import read_product, write_product
+from pushframe.product import Product
 
 rasterio = pytest.importorskip("rasterio")
 transform_module = pytest.importorskip("rasterio.transform")

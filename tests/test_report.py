@@ -20,9 +20,10 @@ import numpy as np
 import pytest
 import torch
 
-from pushframe.burst import Burst, NoiseLaw, Posterior, Product, Simulated
+from pushframe.burst import Burst, NoiseLaw, Posterior, Simulated
 from pushframe.errors import FileError, MissingPackageError, UsageError
 from pushframe.metrics import LEVELS, Metrics
+from pushframe.product import Product
 from pushframe.report import write_demo_page
 from pushframe.report.encode import colour_table, levels_of, pack_values, stretch_of
 from pushframe.report.layers import collect_layers, frame_noise_dn, show_window

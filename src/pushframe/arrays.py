@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .burst import Burst, GeoRef, NoiseLaw, Product
+from .burst import Burst, GeoRef, NoiseLaw
 from .checks import require
 from .errors import MissingPackageError
 from .io.georef import georef_of
 from .io.product import SCALE_TAG
+from .product import Product
 
 if TYPE_CHECKING:
     import xarray

@@ -1,10 +1,10 @@
-"""The nouns: what a burst is, where it lies on Earth, what is inferred, what is delivered."""
+"""The nouns: what a burst is, where it lies on Earth, what is inferred."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from .checks import (
     check_window,
     require,
 )
-from .errors import BurstError, UsageError
+from .errors import UsageError
 
 
 def _set(instance: object, **values: Any) -> None:
@@ -349,31 +349,3 @@ class Simulated:
             "crop the truth to scale times the frame size",
         )
         return tall // height
-
-
-@dataclass(frozen=True, eq=False)
-class Product:
-    """What is delivered: image, error bar and number of observations, on the HR grid.
-
-    mean, std: (s*H, s*W) float32 in raw DN of the reference frame, NaN where nothing is known.
-    samples: effective number of observations of each pixel. provenance: how it was made.
-    """
-
-    mean: np.ndarray
-    std: np.ndarray
-    samples: np.ndarray
-    scale: int
-    georef: GeoRef | None = None
-    provenance: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name in ("mean", "std", "samples"):
-            array = np.asarray(getattr(self, name), dtype=np.float32)
-            require(
-                array.ndim == 2 and array.shape == np.shape(self.mean),
-                f"{name} of the shape of mean, {np.shape(self.mean)}",
-                array.shape,
-                "give three images of one size",
-                BurstError,
-            )
-            _set(self, **{name: array})

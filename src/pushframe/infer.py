@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .baselines import weighted_splat
-from .burst import Burst, GeoRef, Product
+from .burst import Burst, GeoRef
 from .checks import check_scale, require
 from .days import MIN_FRAMES, reconciled, with_law_across_days
 from .errors import UsageError
@@ -24,6 +24,7 @@ from .methods import METHODS, Estimate, best_method, find_methods
 from .motion_table import FrameMotion, MotionTable
 from .noise_law import MIDDLE_PX, with_noise_law
 from .ops import splat
+from .product import Product
 from .scene_motion import SceneMotion, register_scene
 from .seams import Block, Seams, Tile, tile_axes, tile_corners, tiles_at_once
 from .solver import Belief

@@ -10,11 +10,12 @@ import numpy as np
 import typer
 from rich.markup import escape
 
-from ..burst import GeoRef, Product
+from ..burst import GeoRef
 from ..errors import BurstError, FileError
 from ..io import BurstSource, is_burst, open_burst, read_image, read_product
 from ..io.sidecar import TIFF
 from ..methods import method_names
+from ..product import Product
 from ..simulate import PRESETS
 from ..version import __version__
 from ..weights import SUFFIX, read_card, shipped_weights

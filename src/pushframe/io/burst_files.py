@@ -16,8 +16,9 @@ from .contents import check_flow, check_truth, known_flow, simulated_of
 from .datasets import hdr_dsp_home, hdr_dsp_sequences, is_probav, open_hdr_dsp, open_probav
 from .guard import naming
 from .npz import open_npz, write_npz
+from .opened import Opened
 from .sidecar import NAME, TIFF, find_sidecar, has_skysat, tiffs
-from .source import BurstSource, Opened
+from .source import BurstSource
 from .stac import Companions
 from .tiff import open_tiff, write_folder, write_stack
 

@@ -13,7 +13,7 @@ from ..checks import SCALES, counted, require
 from ..config import suggestion
 from ..errors import BurstError
 from .frames import to_float32
-from .source import Opened
+from .opened import Opened
 
 SCALARS = ("white_level", "black_level", "saturation_level", "noise_a", "noise_b")
 KEYS = (

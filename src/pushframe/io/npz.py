@@ -17,7 +17,8 @@ from .contents import KEYS, SCALARS, check_keys, exposures, flag, number, number
 from .frames import ArrayFrame, to_float32
 from .georef import georef_from_json, georef_to_json
 from .guard import decoding, need_file
-from .source import BurstSource, Opened, Verified
+from .opened import Opened, Verified
+from .source import BurstSource
 
 NPZ_KEYS = (*KEYS, "georef")
 TRUTH_KEYS = ("truth", "flow_px")

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..burst import Product
 from ..checks import counted, require
 from ..errors import BurstError, FileError, UsageError
+from ..product import Product
 from .atomic import atomic_path
 from .contents import number
 from .georef import georef_from_json, georef_of, georef_to_json

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -336,22 +336,3 @@ class BurstSource:
         # a frame without a common pixel has no say in anything
         told = (theirs > 0) & (ours > 0)
         return np.where(told, theirs, 1.0) / np.where(told, ours, 1.0)
-
-
-@dataclass(frozen=True, eq=False)
-class Verified:
-    """What goes with a burst whose truth is known.
-
-    truth: (s*H, s*W) DN at exposure 1 above black; flow_px: (N, 2) or (N, 2, H, W).
-    """
-
-    truth: np.ndarray | None = None
-    flow_px: np.ndarray | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Opened:
-    """A burst, and how to read what only a simulator knows of it, unread unless asked for."""
-
-    source: BurstSource
-    verified: Callable[[], Verified] = Verified

@@ -20,9 +20,10 @@ from .frames import Frame
 from .georef import crs_name, pixel_size, same_crs, same_pixel
 from .guard import naming
 from .npz import burst_fields, load_npy
+from .opened import Opened, Verified
 from .raster import RasterFrame, open_layers, write_layers
 from .sidecar import NAME, Sidecar, find_sidecar, sidecar_text, strings
-from .source import BurstSource, Opened, Verified
+from .source import BurstSource
 from .udm import udm_masks
 
 OWN_FILES = (NAME, "frame_*.tif", "truth.tif", "flow_px.npy")
