@@ -199,6 +199,18 @@ def test_a_product_beside_its_burst_is_none_of_its_files(burst: Path) -> None:
     assert not is_finished(order)  # twin: the burst itself
 
 
+@pytest.mark.parametrize("name", ["b.npz", "frames/sharp.tif"])
+def test_no_product_takes_the_place_of_its_burst(burst: Path, tmp_path: Path, name: str) -> None:
+    write_burst(still_burst(), tmp_path / "frames")
+    product = tmp_path / name
+    named = burst if product == burst else tmp_path / "frames"
+    before = burst.read_bytes()
+    with pytest.raises(UsageError, match="other than the burst"):
+        deliver(Order(named, product, method="bicubic"))
+    assert burst.read_bytes() == before
+    assert not (tmp_path / "frames" / "sharp.tif").exists()
+
+
 def test_other_weights_make_it_again(burst: Path, tmp_path: Path) -> None:
     weights = tmp_path / "own.safetensors"
     weights.write_bytes(b"one")

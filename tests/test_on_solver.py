@@ -70,7 +70,9 @@ def test_flows_that_are_known_leave_gains_to_be_found() -> None:
     made = simulate(sources(setting, 4), setting, torch.Generator().manual_seed(1))
     torch.manual_seed(0)
     fresh = OnSolver(OnSolverConfig(features=8, proposal_blocks=1, verdict_blocks=1)).eval()
-    found = run_network(fresh, made.burst, 2, made.flow_px).posterior
+    estimate = run_network(fresh, made.burst, 2, made.flow_px)
+    assert torch.equal(estimate.flow_px, made.flow_px)
+    found = estimate.posterior
     stated = Motion(made.flow_px, torch.ones_like(made.burst.exposure))
     with torch.no_grad():
         wrong = fresh(made.burst, stated)  # twin: exposures as they are stated

@@ -168,10 +168,11 @@ class BurstSource:
     def _without_stuck(self, rows: slice, columns: slice) -> tuple[np.ndarray, int]:
         """A window of all frames as they are stored, (N, h, w), and how many pixels are stuck.
 
-        These are NaN. Where frames are moved against each other they are outliers of each of them.
+        These are NaN. Where frames are moved against each other such a pixel is at another place
+        in each, and is an outlier there.
         """
         frames = np.stack([self._as_stored(i, rows, columns) for i in range(self.count)])
-        if self.clean or bool(self.moved_px(rows, columns).any()):
+        if self.clean:
             return frames, 0
         stuck = stuck_pixels(frames)
         frames[:, stuck] = np.nan
