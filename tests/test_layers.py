@@ -20,7 +20,7 @@ RANKS = [
     ["errors", "version"],
     ["checks"],
     ["burst", "config", "bootstrap", "tally"],
-    ["geometry", "filters", "scenes", "linear", "folding", "rpc", "extent"],
+    ["geometry", "filters", "scenes", "linear", "folding", "rpc", "extent", "product"],
     ["noise", "forward"],
     ["ops"],
     ["spectral", "prior", "local_prior", "theory"],
