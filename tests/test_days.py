@@ -92,11 +92,11 @@ def test_what_days_changed_is_measured_and_counts_as_noise():
     found = days.reconciled(hazy)
     # against the mean of the others, which is off itself: 1 + 1/6 of the variance
     assert float(found.var.median()) == pytest.approx(0.02**2 * 7 / 6, rel=0.3)
-    told = days.with_law_across_days(hazy)
+    told = days.with_law(hazy, 2)
     expected = float(found.var.median()) * WHITE_DN**2
     assert float(told.noise.b) == pytest.approx(expected + 3.0**2, rel=1e-3)
     assert "different days" in told.notes[-1]
-    bare = days.with_law_across_days(dataclasses.replace(hazy, noise=None))
+    bare = days.with_law(dataclasses.replace(hazy, noise=None), 2)
     assert float(bare.noise.b) == pytest.approx(expected, rel=0.1)
 
 

@@ -39,8 +39,8 @@ def register(burst: Burst) -> Tensor:
     masked = moved.valid.to(start).mean((-1, -2)) < WELL_SEEN
     if bool(masked.any()):
         start = torch.where(masked[..., None], masked_match(moved), start)
-    far = (start.abs() > NEAR_PX).any(-1)
-    if bool(far.any()) and not bool(moved.valid.all()):
+    far = (start.abs() > NEAR_PX).any(-1) & ~moved.valid.flatten(1).all(1, keepdim=True)
+    if bool(far.any()):
         start = _believable(moved, start, far)
     shift = lucas_kanade(moved, start)
     if anchor is None:

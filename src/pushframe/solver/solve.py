@@ -18,7 +18,7 @@ from .image import Reconstruction, reconstruct
 from .lost import fit_translations
 from .motion import Task, spectrum_of_translations
 from .outliers import agreeing_frames, foreign_pixels, hidden_share
-from .peaks import highest_peak
+from .peaks import fit_motion
 from .piece import Piece, merged, merged_flows
 from .space import fit_in_space, measure_in_space
 from .spectrum import spectrum_of_burst
@@ -138,10 +138,10 @@ def locate_translations(burst: Burst, scale: int, unbiased: bool = True) -> Loca
     unbiased: as in `Task`; otherwise no other peaks are looked for either.
     """
     burst, kept, start_px = without_foreign(burst)
-    task = Task(burst, start_px, kept, scale, unbiased=unbiased)
-    fit = task.settled()
     if unbiased:
-        fit = highest_peak(task, fit)
+        fit = fit_motion(burst, start_px, kept, scale)
+    else:
+        fit = Task(burst, start_px, kept, scale, unbiased=False).settled()
     return Located(fit.flow_px, fit.gain, fit.good(burst), fit.covariance)
 
 
