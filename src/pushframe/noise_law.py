@@ -103,7 +103,8 @@ def middle_of(shape: tuple[int, int]) -> tuple[slice, slice]:
     """Rows and columns of the middle of a frame, at most MIDDLE_PX of each."""
     starts = (max(0, (size - MIDDLE_PX) // 2) for size in shape)
     rows, columns = (
-        slice(start, min(start + MIDDLE_PX, size)) for start, size in zip(starts, shape, strict=True)
+        slice(start, min(start + MIDDLE_PX, size))
+        for start, size in zip(starts, shape, strict=True)
     )
     return rows, columns
 
