@@ -14,12 +14,14 @@ from ..gaussian import GaussianProblem
 from ..geometry import pixel_grid
 from ..noise import frame_noise_var
 from ..once import made_once
+from ..prior import FEW
 from .image import Reconstruction
 
 COEFFICIENT_PX = 0.5  # what a coefficient may be, before the burst has told
 SMOOTHING_PX = 1.0
 LEAST_BEND_PX = 0.025
 LEAST_SURPRISE = 4.0  # of residuals projected on bends, against noise alone
+LEAST_MISMATCH = 0.1  # over the variance of noise; bends of 0.1 px leave 0.1 to 60
 
 
 # the functions of y and x, of `axis_functions`, whose products smooth motion is made of
@@ -59,10 +61,14 @@ def _smooth_basis(shape: tuple[int, int], dtype: torch.dtype, device: torch.devi
 def bending(made: Reconstruction) -> Tensor:
     """Bursts whose residuals, under translations, look as if the motion bent, (B,) bool.
 
-    It must be large in px, and beyond what noise alone would give.
+    It must be large in px, and beyond what noise alone would give. Few frames must leave something
+    unexplained, too: so many bends explain the noise of so few.
     """
     surprise, square_px = _projected(made)
-    return (surprise.mean(1) > LEAST_SURPRISE) & (square_px.mean(1) > LEAST_BEND_PX**2)
+    noise_var = made.noise_var.mean((-1, -2)).median(1).values
+    used = made.problem.precision.flatten(2).any(2).sum(1)
+    moved = (used > FEW * made.problem.scale**2) | (made.mismatch > LEAST_MISMATCH * noise_var)
+    return (surprise.mean(1) > LEAST_SURPRISE) & (square_px.mean(1) > LEAST_BEND_PX**2) & moved
 
 
 def all_bending(made: Reconstruction) -> Tensor:
