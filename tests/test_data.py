@@ -211,6 +211,7 @@ def test_a_crop_with_a_masked_reference_is_avoided() -> None:
         ({"log_every": 0}, "log_every of at least 1"),
         ({"schedule__stepz": 3}, r"'schedule\.stepz': did you mean 'steps'"),
         ({"network": "hdr_dps"}, "did you mean 'hdr_dsp'"),
+        ({"network": ["hdr_dsp"]}, r"network of hdr_dsp, on_solver, got \['hdr_dsp'\]"),
         ({"model__features": "many"}, r"model\.features to be int, got 'many'"),
     ],
 )
@@ -241,6 +242,19 @@ def test_a_length_that_is_set_replaces_that_of_the_file(
         return
     schedule = load_train_config(tmp_path / "own.toml", changes).schedule
     assert (schedule.steps, schedule.minutes) == length
+
+
+def test_a_network_that_is_no_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('network = ["hdr_dsp"]')
+    with pytest.raises(UsageError, match=r"network of hdr_dsp, on_solver, got \['hdr_dsp'\]"):
+        load_train_config(tmp_path / "own.toml")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_weights_of_presets_are_judged_together(order: int) -> None:
+    weights = {"data__mixture__paper": 0.0, "data__mixture__affine": 1.0}
+    chosen = config(Path("images"), **dict(list(weights.items())[::order]))
+    assert (chosen.data.mixture.paper, chosen.data.mixture.affine) == (0, 1)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda p: p.stem)

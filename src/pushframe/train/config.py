@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ..checks import require
-from ..config import load_config, suggestion
+from ..config import load_values, read_values, suggestion
 from ..data import DataConfig
 from ..errors import UsageError
 from ..model import NETWORKS, HdrDspConfig, MotionKind
@@ -111,19 +109,14 @@ def load_train_config(path: Path | None, overrides: Sequence[str] = ()) -> Train
 
     The network is found first, since the fields of `model` depend on it.
     """
-    name = TrainConfig.network
-    given = [text.partition("=")[2].strip(" '\"") for text in overrides if _key(text) == "network"]
-    if path is not None and path.is_file():
-        with suppress(UnicodeDecodeError, tomllib.TOMLDecodeError):  # load_config tells of them
-            name = tomllib.loads(path.read_text()).get("network", name)
-    name = given[-1] if given else name
-    if name not in NETWORKS:
+    values = read_values(path, overrides)
+    name = values.get("network", TrainConfig.network)
+    if not isinstance(name, str) or name not in NETWORKS:
         raise UsageError(
             f"expected a network of {', '.join(NETWORKS)}, got {name!r}: "
             f"{suggestion(str(name), list(NETWORKS))}"
         )
-    base = replace(TrainConfig(), network=name, model=NETWORKS[name].Config())
-    config = load_config(base, path, overrides)
+    config = load_values(replace(TrainConfig(), model=NETWORKS[name].Config()), values)
     config = replace(config, schedule=_with_one_length(config.schedule, overrides))
     config.check()
     return config
