@@ -154,5 +154,13 @@ def validation_cases(
         mixed = [
             row[k] for k in range(max(map(len, rows), default=0)) for row in rows if k < len(row)
         ]
+        require(
+            bool(mixed) or not images,
+            f"a held-out image of at least {setting.source_size}x{setting.source_size} px to "
+            f"validate on {name}",
+            "none",
+            "hold out larger images, lower data.size or shorten data.validation",
+            UsageError,
+        )
         cases[name] = mixed[: config.validation_bursts]
     return cases
