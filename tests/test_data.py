@@ -143,6 +143,30 @@ def test_groups_are_kept_apart(tmp_path: Path) -> None:
         held_out(groups, DataConfig(validation_groups=("town", "scene2")))
 
 
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (b"name,group\na,b\n", "MANIFEST.csv with a column `file`, got columns name, group"),
+        (b"", "MANIFEST.csv with a column `file`, got none"),
+        (b"file\n\xff\xfe\n", "expected a table, got .*MANIFEST.csv"),
+    ],
+)
+def test_a_manifest_that_names_no_files_is_refused(
+    table: bytes, message: str, tmp_path: Path
+) -> None:
+    (write_images(tmp_path) / "MANIFEST.csv").write_bytes(table)
+    with pytest.raises(FileError, match=message):
+        read_images(tmp_path)
+
+
+def test_a_manifest_may_leave_cells_out(tmp_path: Path) -> None:
+    rows = "\ufefffile,group,licence\nscene0.npy,town\nscene1.npy\nscene2.npy,,Open\n"
+    (write_images(tmp_path) / "MANIFEST.csv").write_text(rows)
+    images = read_images(tmp_path)
+    assert [image.group for image in images] == ["town", "scene1", "scene2"]
+    assert [image.licence for image in images] == ["", "", "Open"]
+
+
 def test_validation_shows_every_image_and_is_always_the_same(tmp_path: Path) -> None:
     images = read_images(write_images(tmp_path, side=160))
     data = DataConfig(size=16, validation=("paper:3", "continuous:4"), validation_bursts=3)

@@ -21,6 +21,7 @@ from .model import NETWORKS, Network
 
 SCHEMA = "pushframe-weights/1"
 SUFFIX = ".safetensors"
+NEEDED = {"network": (str, "a name"), "scale": (int, "a whole number"), "model": (dict, "a table")}
 
 
 def shipped_weights() -> dict[str, Path]:
@@ -69,11 +70,11 @@ def load_weights(
     """
     path = find_weights(name_or_path)
     card, shapes = _open(path)
-    kind = NETWORKS.get(str(card.get("network")))
+    kind = NETWORKS.get(card["network"])
     if kind is None:
         raise FileError(
             f"{path}: expected weights of {', '.join(NETWORKS)}, got those of "
-            f"{card.get('network')!r}: update pushframe, or choose other weights"
+            f"{card['network']!r}: update pushframe, or choose other weights"
         )
     if scale is not None and card["scale"] != scale:
         raise UsageError(
@@ -84,6 +85,11 @@ def load_weights(
         network = kind(load_values(kind.Config(), card["model"]))
     except UsageError as error:
         raise FileError(f"{path}: {error}") from error
+    if network.scale != card["scale"]:
+        raise FileError(
+            f"{path}: expected a card with one scale, got {card['scale']} and a network of scale "
+            f"{network.scale}: fetch it again"
+        )
     wanted = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     if wanted != shapes:
         name = min(k for k in wanted.keys() | shapes.keys() if wanted.get(k) != shapes.get(k))
@@ -125,11 +131,17 @@ def _open(path: Path) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
             f"{path}: expected weights of pushframe, got a file that is damaged, truncated or "
             f"something else ({cause}): fetch it again"
         ) from error
-    if card.get("schema") != SCHEMA:
+    schema = card.get("schema") if isinstance(card, dict) else card
+    if schema != SCHEMA:
         raise FileError(
-            f"{path}: expected {SCHEMA}, got {card.get('schema')!r}: update pushframe, or choose "
-            "other weights"
+            f"{path}: expected {SCHEMA}, got {schema!r}: update pushframe, or choose other weights"
         )
+    for name, (kind, spelt) in NEEDED.items():
+        if not isinstance(card.get(name), kind):
+            raise FileError(
+                f"{path}: expected a card whose {name} is {spelt}, got {card.get(name)!r}: "
+                "fetch it again"
+            )
     return card, shapes
 
 
