@@ -56,6 +56,19 @@ def rewritten(file: Path, drop: str = "", **changes: object) -> Path:
     return with_card(file, {name: value for name, value in card.items() if value is not None}, drop)
 
 
+def test_half_the_file_is_read_as_float32(file: Path, tmp_path: Path) -> None:
+    network, card = load_weights(file)
+    halves = {name: value.half() for name, value in network.state_dict().items()}
+    save_weights(network, tmp_path / "half.safetensors", card, halves)
+    again, _ = load_weights(tmp_path / "half.safetensors")
+    for name, value in again.state_dict().items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, halves[name].float())
+    assert {value.dtype for value in load_file(tmp_path / "half.safetensors").values()} == {
+        torch.float16
+    }
+
+
 def with_card(file: Path, card: object, drop: str = "") -> Path:
     tensors = load_file(file)
     tensors.pop(drop, None)

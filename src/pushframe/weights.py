@@ -35,15 +35,14 @@ def save_weights(
     path: Path,
     card: Mapping[str, Any],
     tensors: Mapping[str, Tensor] | None = None,
-    dtype: torch.dtype = torch.float32,
 ) -> None:
     """Write a network and its card; the file appears whole or not at all.
 
-    card: what a user should know of them, plain values. tensors: in place of the network's own.
-    dtype: in which they are written; float16 halves the file, and is read as float32.
+    card: what a user should know of them, plain values. tensors: in place of the network's own;
+    in float16 they make half the file, and are read as float32.
     """
     state = dict(network.state_dict() if tensors is None else tensors)
-    plain = {name: tensor.detach().to(dtype).contiguous().cpu() for name, tensor in state.items()}
+    plain = {name: tensor.detach().contiguous().cpu() for name, tensor in state.items()}
     name = next(name for name, kind in NETWORKS.items() if kind is type(network))
     full = {
         "schema": SCHEMA,
