@@ -36,9 +36,12 @@ def circumstances(device: str = "cpu") -> dict[str, Any]:
 
 
 def _git(*words: str) -> str:
-    """What git says of the tree that is measured; nothing where there is none."""
+    """What git says of the tree that is measured; nothing where there is no tree, or no git."""
     command = ["git", "-C", str(Path(__file__).parent), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
 
 
 def _processor() -> str:

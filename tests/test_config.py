@@ -36,6 +36,36 @@ def test_file_then_overrides(tmp_path: Path) -> None:
     assert load_config(Outer(), overrides=["limit=3"]).limit == 3.0
 
 
+@dataclass(frozen=True)
+class Span:
+    low: int = 0
+    high: int = 1
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise UsageError(f"expected low up to {self.high}, got {self.low}")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_values_are_judged_together_in_whatever_order(order: int, tmp_path: Path) -> None:
+    overrides = ["low=5", "high=9"][::order]
+    assert load_config(Span(), overrides=overrides) == Span(5, 9)
+    file = tmp_path / "span.toml"
+    file.write_text("low = 3\n")  # refused alone
+    assert load_config(Span(), file, [*overrides[:1], "high=7"]).high == 7
+    with pytest.raises(UsageError, match="low up to 1, got 3"):
+        load_config(Span(), file)
+    with pytest.raises(UsageError, match="low up to 9, got 10"):
+        load_config(Span(), overrides=[*overrides, "low=10"])
+
+
+def test_the_later_value_of_a_key_counts_and_leaves_its_neighbours(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[inner]\nrate = 1\nspan = [2, 3]\n")
+    inner = load_config(Outer(), file, ["inner.rate=4", "inner={rate=5}"]).inner
+    assert inner == Inner(5.0, (2.0, 3.0))
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -143,6 +143,30 @@ def test_groups_are_kept_apart(tmp_path: Path) -> None:
         held_out(groups, DataConfig(validation_groups=("town", "scene2")))
 
 
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (b"name,group\na,b\n", "MANIFEST.csv with a column `file`, got columns name, group"),
+        (b"", "MANIFEST.csv with a column `file`, got none"),
+        (b"file\n\xff\xfe\n", "expected a table, got .*MANIFEST.csv"),
+    ],
+)
+def test_a_manifest_that_names_no_files_is_refused(
+    table: bytes, message: str, tmp_path: Path
+) -> None:
+    (write_images(tmp_path) / "MANIFEST.csv").write_bytes(table)
+    with pytest.raises(FileError, match=message):
+        read_images(tmp_path)
+
+
+def test_a_manifest_may_leave_cells_out(tmp_path: Path) -> None:
+    rows = "\ufefffile,group,licence\nscene0.npy,town\nscene1.npy\nscene2.npy,,Open\n"
+    (write_images(tmp_path) / "MANIFEST.csv").write_text(rows)
+    images = read_images(tmp_path)
+    assert [image.group for image in images] == ["town", "scene1", "scene2"]
+    assert [image.licence for image in images] == ["", "", "Open"]
+
+
 def test_validation_shows_every_image_and_is_always_the_same(tmp_path: Path) -> None:
     images = read_images(write_images(tmp_path, side=160))
     data = DataConfig(size=16, validation=("paper:3", "continuous:4"), validation_bursts=3)
@@ -211,6 +235,7 @@ def test_a_crop_with_a_masked_reference_is_avoided() -> None:
         ({"log_every": 0}, "log_every of at least 1"),
         ({"schedule__stepz": 3}, r"'schedule\.stepz': did you mean 'steps'"),
         ({"network": "hdr_dps"}, "did you mean 'hdr_dsp'"),
+        ({"network": ["hdr_dsp"]}, r"network of hdr_dsp, on_solver, got \['hdr_dsp'\]"),
         ({"model__features": "many"}, r"model\.features to be int, got 'many'"),
     ],
 )
@@ -241,6 +266,19 @@ def test_a_length_that_is_set_replaces_that_of_the_file(
         return
     schedule = load_train_config(tmp_path / "own.toml", changes).schedule
     assert (schedule.steps, schedule.minutes) == length
+
+
+def test_a_network_that_is_no_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('network = ["hdr_dsp"]')
+    with pytest.raises(UsageError, match=r"network of hdr_dsp, on_solver, got \['hdr_dsp'\]"):
+        load_train_config(tmp_path / "own.toml")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_weights_of_presets_are_judged_together(order: int) -> None:
+    weights = {"data__mixture__paper": 0.0, "data__mixture__affine": 1.0}
+    chosen = config(Path("images"), **dict(list(weights.items())[::order]))
+    assert (chosen.data.mixture.paper, chosen.data.mixture.affine) == (0, 1)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda p: p.stem)

@@ -14,7 +14,7 @@ from pushframe.burst import Simulated
 from pushframe.errors import UsageError
 from pushframe.loss import motion_l1
 from pushframe.methods import run_network
-from pushframe.model import HdrDsp, HdrDspConfig, find_motion
+from pushframe.model import HdrDsp, HdrDspConfig, estimate_motion, find_motion
 from pushframe.model.motion_net import MotionNet, frame_pairs
 from pushframe.simulate import PRESETS, simulate, with_options
 from pushframe.train import train
@@ -122,3 +122,11 @@ def test_weights_with_motion_use_it(made: Simulated) -> None:
     plain = HdrDsp(dataclasses.replace(SMALL, finds_motion=False))
     with pytest.raises(UsageError, match="a network that finds motion"):
         find_motion(plain, made.burst, "network")
+
+
+@pytest.mark.parametrize("kind", ["network", "translation"])
+def test_motion_without_a_network_is_of_a_known_kind(kind: str, made: Simulated) -> None:
+    with pytest.raises(UsageError, match=rf"a motion of solver, .*, got '{kind}': .*find_motion"):
+        estimate_motion(made.burst, 2, kind)
+    for known in ("translations", "rough_translations", "lucas_kanade"):
+        assert estimate_motion(made.burst, 2, known)[1].flow_px.shape == (2, 4, 2)

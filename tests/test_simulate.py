@@ -217,6 +217,9 @@ def test_one_frame_is_enough() -> None:
         ({"frames": 0}, "frames of at least 1"),
         ({"size": 2}, "size of at least 8"),
         ({"psf_hpx": -0.1}, "psf_hpx of at least 0"),
+        ({"noise_a": float("inf")}, "noise_a of at least 0 and finite"),
+        ({"gamma": (0.0, 0.0)}, "gamma above 0, got 0 to 0"),
+        ({"exposure_steps": -3}, "exposure_steps of at least 0, got -3"),
         ({"shift_px": 9.0}, "margin_hpx of at least 18"),
     ],
 )

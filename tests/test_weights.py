@@ -52,7 +52,25 @@ def test_what_is_saved_comes_back(file: Path) -> None:
 
 def rewritten(file: Path, drop: str = "", **changes: object) -> Path:
     """The file with another card, or without a tensor."""
-    tensors, card = load_file(file), {**read_card(file), **changes}
+    card = {**read_card(file), **changes}
+    return with_card(file, {name: value for name, value in card.items() if value is not None}, drop)
+
+
+def test_half_the_file_is_read_as_float32(file: Path, tmp_path: Path) -> None:
+    network, card = load_weights(file)
+    halves = {name: value.half() for name, value in network.state_dict().items()}
+    save_weights(network, tmp_path / "half.safetensors", card, halves)
+    again, _ = load_weights(tmp_path / "half.safetensors")
+    for name, value in again.state_dict().items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, halves[name].float())
+    assert {value.dtype for value in load_file(tmp_path / "half.safetensors").values()} == {
+        torch.float16
+    }
+
+
+def with_card(file: Path, card: object, drop: str = "") -> Path:
+    tensors = load_file(file)
     tensors.pop(drop, None)
     save_file(tensors, file, metadata={"card": json.dumps(card)})
     return file
@@ -83,6 +101,28 @@ def test_weights_of_something_else_are_refused(file: Path) -> None:
 def test_a_newer_schema_is_refused(file: Path) -> None:
     with pytest.raises(FileError, match="expected pushframe-weights/1, got 'pushframe-weights/9'"):
         load_weights(rewritten(file, schema="pushframe-weights/9"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scale": None}, "card whose scale is a whole number, got None"),
+        ({"scale": "2"}, "card whose scale is a whole number, got '2'"),
+        ({"model": 3}, "card whose model is a table, got 3"),
+        ({"network": ["hdr_dsp"]}, r"card whose network is a name, got \['hdr_dsp'\]"),
+        ({"scale": 3}, "one scale, got 3 and a network of scale 2"),
+    ],
+)
+def test_a_card_that_says_nothing_of_use_is_refused(
+    changes: dict, message: str, file: Path
+) -> None:
+    with pytest.raises(FileError, match=rf"w\.safetensors: expected a .*{message}"):
+        load_weights(rewritten(file, **changes))
+
+
+def test_a_card_that_is_no_table_is_refused(file: Path) -> None:
+    with pytest.raises(FileError, match=r"w\.safetensors: expected pushframe-weights/1, got \[1\]"):
+        read_card(with_card(file, [1]))
 
 
 def test_tensors_that_do_not_fit_are_named(file: Path) -> None:

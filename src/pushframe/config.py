@@ -18,6 +18,14 @@ T = TypeVar("T")
 
 def load_config(base: T, path: Path | None = None, overrides: Sequence[str] = ()) -> T:
     """`base` with the values of a TOML file, then of `a.b=c` overrides, put in its place."""
+    return load_values(base, read_values(path, overrides))
+
+
+def read_values(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The nested values of a TOML file with those of overrides in their place, not yet checked.
+
+    All together, since one value may be right only beside another; the later of two counts.
+    """
     values: dict[str, Any] = {}
     if path is not None:
         try:
@@ -26,7 +34,6 @@ def load_config(base: T, path: Path | None = None, overrides: Sequence[str] = ()
             raise FileError(
                 f"expected a TOML file, got {path} ({error}): correct or replace it"
             ) from error
-    config = _merge(base, values, "")
     for override in overrides:
         key, sign, text = override.partition("=")
         if not sign:
@@ -34,12 +41,12 @@ def load_config(base: T, path: Path | None = None, overrides: Sequence[str] = ()
         nested: Any = _parse(text.strip())
         for part in reversed(key.strip().split(".")):
             nested = {part: nested}
-        config = _merge(config, nested, "")
-    return config
+        values = _laid_over(values, nested)
+    return values
 
 
 def load_values(base: T, values: Mapping[str, Any]) -> T:
-    """`base` with nested `values` put in its place, checked as those of a file are."""
+    """`base` with nested `values` put in its place; what does not fit is refused."""
     merged: T = _merge(base, values, "")
     return merged
 
@@ -48,6 +55,13 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     """What to do about an unknown name: the nearest known one, or the list of them."""
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(sorted(known))}"
+
+
+def _laid_over(below: Any, above: Any) -> Any:
+    """Nested values with others in their place; tables are joined, all else is replaced."""
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    return below | {name: _laid_over(below.get(name), value) for name, value in above.items()}
 
 
 def _merge(base: Any, values: Mapping[str, Any], prefix: str) -> Any:

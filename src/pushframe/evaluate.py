@@ -21,6 +21,7 @@ from .metrics import LEVELS, Metrics
 
 SCHEMA = "pushframe-evaluation/1"
 PAIRED_WITH = "map"
+AT_ONCE = 8  # bursts
 
 
 class Case(NamedTuple):
@@ -115,7 +116,6 @@ def evaluate(
     true_motion: bool = False,
     border_hpx: int = 8,
     device: str = "cpu",
-    batch: int = 8,
     on_batch: Callable[[int], None] = lambda _: None,
 ) -> dict[str, object]:
     """Run each method on each case and measure it.
@@ -127,7 +127,7 @@ def evaluate(
     evaluation = Evaluation(border_hpx, true_motion)
     if any(method.weighs_noise for method in chosen.values()):
         cases = map(evaluation.with_law, cases)
-    for group in _batches(cases, batch):
+    for group in _batches(cases):
         burst = as_of_one_day(stack([case.simulated.burst for case in group]).to(device))
         flow_px = _stacked_flow(group, burst.frames) if true_motion else None
         if true_motion:
@@ -158,11 +158,11 @@ def _stacked_flow(cases: Sequence[Case], like: Tensor) -> Tensor | None:
     return torch.stack(known).to(like) if len(known) == len(cases) else None
 
 
-def _batches(cases: Iterable[Case], size: int) -> Iterator[list[Case]]:
-    """Runs of at most `size` consecutive cases that can be stacked."""
+def _batches(cases: Iterable[Case]) -> Iterator[list[Case]]:
+    """Runs of at most AT_ONCE consecutive cases that can be stacked."""
     group: list[Case] = []
     for case in cases:
-        if group and (len(group) == size or _kind(case) != _kind(group[0])):
+        if group and (len(group) == AT_ONCE or _kind(case) != _kind(group[0])):
             yield group
             group = []
         group.append(case)

@@ -15,6 +15,10 @@ from .forward import Translations, forward_model
 from .noise import frame_noise_var
 from .ops import bilinear
 
+ROUNDS = 3  # of phase correlation
+SMOOTHING_PX = 1.0  # of Lucas-Kanade
+STEPS = 5  # of Lucas-Kanade
+BORDER_PX = 4  # around what is invalid, left out by Lucas-Kanade
 AGREEMENT_SMOOTHING_PX = 1.5
 FILL_SIGMA_PX = 4.0
 MIN_SIDE_PX = 8
@@ -88,7 +92,7 @@ def _believable(burst: Burst, start_px: Tensor, far: Tensor) -> Tensor:
     return torch.where((there > here)[..., None], start_px, as_it_lies)
 
 
-def phase_correlation(burst: Burst, rounds: int = 3) -> Tensor:
+def phase_correlation(burst: Burst) -> Tensor:
     """Whole-pixel translations that maximise the phase correlation with the burst, (B, N, 2).
 
     The first round compares with the reference, the others with the mean of the frames as the
@@ -102,7 +106,7 @@ def phase_correlation(burst: Burst, rounds: int = 3) -> Tensor:
     fy = torch.fft.fftfreq(height, device=window.device)[:, None]
     fx = torch.fft.rfftfreq(width, device=window.device)
     target = spectrum[:, :1]
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         cross = target * spectrum.conj()  # peak at the shift from frame to target
         power = cross.abs()
         floor = power.flatten(2).median(-1).values[..., None, None]  # mostly noise
@@ -143,21 +147,19 @@ def masked_match(burst: Burst) -> Tensor:
     return shift.to(seen) * torch.isfinite(score.amin(-1))[..., None]
 
 
-def lucas_kanade(
-    burst: Burst, start_px: Tensor, sigma_px: float = 1.0, steps: int = 5, border_px: int = 4
-) -> Tensor:
+def lucas_kanade(burst: Burst, start_px: Tensor) -> Tensor:
     """Sub-pixel translations by Gauss-Newton on `frame(x) = gain * reference(x + flow)`.
 
-    start_px: (B, N, 2) translations to begin from. Both images are low-passed (sigma_px), since
+    start_px: (B, N, 2) translations to begin from. Both images are low-passed, since
     their aliases do not move with the scene. The gain absorbs an inexact exposure.
     """
-    smooth = masked_blur(burst.frames, burst.valid, sigma_px)
+    smooth = masked_blur(burst.frames, burst.valid, SMOOTHING_PX)
     flow = start_px
     gain = torch.ones_like(flow[..., :1])
     reference = torch.stack([*torch.gradient(smooth[:, 0], dim=(-2, -1)), smooth[:, 0]], 1)
-    seen = _overlap(burst, start_px, border_px).to(smooth)
+    seen = _overlap(burst, start_px, BORDER_PX).to(smooth)
     frames = seen * smooth
-    for _ in range(steps):
+    for _ in range(STEPS):
         moved = seen[:, :, None] * Translations(flow, burst.shape, 1, 0).forward_each(reference)
         residual = frames - gain[..., None] * moved[:, :, 2]
         answers = torch.cat([moved, residual[:, :, None]], 2).flatten(3)

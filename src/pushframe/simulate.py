@@ -59,12 +59,19 @@ class Simulation:
 
     def __post_init__(self) -> None:
         check_scale(self.scale)
-        for name, low in (("frames", 1), ("size", 8), ("oversampling", 1), ("margin_hpx", 0)):
+        lowest = {"frames": 1, "size": 8, "oversampling": 1, "margin_hpx": 0, "exposure_steps": 0}
+        for name, low in lowest.items():
             value = getattr(self, name)
             require(value >= low, f"{name} of at least {low}", value, "raise it", UsageError)
         for name in ("exposure_error", "noise_a", "shift_px", "bend_px", "psf_hpx"):
             value = getattr(self, name)
-            require(value >= 0, f"{name} of at least 0", value, "raise it", UsageError)
+            require(
+                0 <= value < math.inf,
+                f"{name} of at least 0 and finite",
+                value,
+                "correct it",
+                UsageError,
+            )
         require(
             0 < self.white_level < math.inf,
             "white_level above 0",
@@ -81,13 +88,20 @@ class Simulation:
                 "give the lower bound first",
                 UsageError,
             )
+        require(
+            self.gamma[0] > 0,
+            "gamma above 0",
+            f"{self.gamma[0]:g} to {self.gamma[1]:g}",
+            "exposures are its powers: raise it",
+            UsageError,
+        )
         bend_px = 0.0 if self.motion == "translation" else self.bend_px
         reach_hpx = self.scale * (self.shift_px + bend_px)
         require(
             reach_hpx <= self.margin_hpx,
             f"a margin_hpx of at least {reach_hpx:g}, the largest motion",
             self.margin_hpx,
-            "raise margin_hpx or lower shift_px",
+            "raise margin_hpx, or lower shift_px or bend_px",
             UsageError,
         )
 

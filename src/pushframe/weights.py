@@ -21,6 +21,7 @@ from .model import NETWORKS, Network
 
 SCHEMA = "pushframe-weights/1"
 SUFFIX = ".safetensors"
+NEEDED = {"network": (str, "a name"), "scale": (int, "a whole number"), "model": (dict, "a table")}
 
 
 def shipped_weights() -> dict[str, Path]:
@@ -34,15 +35,14 @@ def save_weights(
     path: Path,
     card: Mapping[str, Any],
     tensors: Mapping[str, Tensor] | None = None,
-    dtype: torch.dtype = torch.float32,
 ) -> None:
     """Write a network and its card; the file appears whole or not at all.
 
-    card: what a user should know of them, plain values. tensors: in place of the network's own.
-    dtype: in which they are written; float16 halves the file, and is read as float32.
+    card: what a user should know of them, plain values. tensors: in place of the network's own;
+    in float16 they make half the file, and are read as float32.
     """
     state = dict(network.state_dict() if tensors is None else tensors)
-    plain = {name: tensor.detach().to(dtype).contiguous().cpu() for name, tensor in state.items()}
+    plain = {name: tensor.detach().contiguous().cpu() for name, tensor in state.items()}
     name = next(name for name, kind in NETWORKS.items() if kind is type(network))
     full = {
         "schema": SCHEMA,
@@ -69,11 +69,11 @@ def load_weights(
     """
     path = find_weights(name_or_path)
     card, shapes = _open(path)
-    kind = NETWORKS.get(str(card.get("network")))
+    kind = NETWORKS.get(card["network"])
     if kind is None:
         raise FileError(
             f"{path}: expected weights of {', '.join(NETWORKS)}, got those of "
-            f"{card.get('network')!r}: update pushframe, or choose other weights"
+            f"{card['network']!r}: update pushframe, or choose other weights"
         )
     if scale is not None and card["scale"] != scale:
         raise UsageError(
@@ -84,6 +84,11 @@ def load_weights(
         network = kind(load_values(kind.Config(), card["model"]))
     except UsageError as error:
         raise FileError(f"{path}: {error}") from error
+    if network.scale != card["scale"]:
+        raise FileError(
+            f"{path}: expected a card with one scale, got {card['scale']} and a network of scale "
+            f"{network.scale}: fetch it again"
+        )
     wanted = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     if wanted != shapes:
         name = min(k for k in wanted.keys() | shapes.keys() if wanted.get(k) != shapes.get(k))
@@ -125,11 +130,17 @@ def _open(path: Path) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
             f"{path}: expected weights of pushframe, got a file that is damaged, truncated or "
             f"something else ({cause}): fetch it again"
         ) from error
-    if card.get("schema") != SCHEMA:
+    schema = card.get("schema") if isinstance(card, dict) else card
+    if schema != SCHEMA:
         raise FileError(
-            f"{path}: expected {SCHEMA}, got {card.get('schema')!r}: update pushframe, or choose "
-            "other weights"
+            f"{path}: expected {SCHEMA}, got {schema!r}: update pushframe, or choose other weights"
         )
+    for name, (kind, spelt) in NEEDED.items():
+        if not isinstance(card.get(name), kind):
+            raise FileError(
+                f"{path}: expected a card whose {name} is {spelt}, got {card.get(name)!r}: "
+                "fetch it again"
+            )
     return card, shapes
 
 

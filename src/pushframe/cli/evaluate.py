@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,37 +75,19 @@ def command(
 
       pushframe evaluate bursts/ --out out --methods map_sampled --json
     """
-    if motion not in ("estimated", "true"):
-        raise UsageError(f"expected --motion estimated or true, got {motion!r}: choose one")
-    names = [name.strip() for name in methods.split(",") if name.strip()]
-    find_methods(names)
-    check_files([to / name for name in FILES])
-    check_device(device)
-    need_matplotlib()
+    names = checked_methods(methods, motion, to, device)
     bursts = find_bursts(paths)
+    given = {"frames": frames, "size": size, "scale": scale}
     if bursts:
-        given = {"preset": preset_name, "frames": frames, "size": size, "scale": scale}
-        refuse_options(paths, {**given, "seed": seed, "set": settings or None})
+        options = {"preset": preset_name, **given, "seed": seed, "set": settings or None}
+        refuse_options(paths, options)
     chosen, seed = preset_name or "paper", seed or 0
-    setting = with_options(preset(chosen), frames=frames, size=size, scale=scale)
-    setting = load_config(setting, overrides=settings)
+    setting = load_config(with_options(preset(chosen), **given), overrides=settings)
     made = None if bursts else SimulatedCases(find_sources(paths), setting, seed)
     cases: Iterable[Case] = read_cases(bursts) if made is None else made
-    with progress("evaluating", len(bursts) or None) as (bar, task):
-        result: dict[str, Any] = evaluate(
-            cases,
-            names,
-            motion == "true",
-            border,
-            device,
-            on_batch=lambda count: bar.advance(task, count),
-        )
-    result["version"] = __version__
+    result = measure(cases, len(bursts) or None, names, motion == "true", border, device)
     if made is not None:
-        result["simulation"] = {"preset": chosen, "seed": seed, **dataclasses.asdict(setting)}
-        result["skipped"] = made.skipped
-        for name in made.skipped:
-            note(f"{name} has no window of {setting.source_size} px without nodata: left out")
+        result |= facts_of(made, chosen)
     for text in result["notes"]:
         note(text)
     write_results(result, to)
@@ -116,7 +98,19 @@ def command(
         out.print(f"\nwritten: {to}/{', '.join(FILES)}", highlight=False)
 
 
-def refuse_options(paths: str, options: dict[str, object]) -> None:
+def checked_methods(methods: str, motion: str, to: Path, device: str) -> list[str]:
+    """The names of the methods; what can be known to fail is said before any work."""
+    if motion not in ("estimated", "true"):
+        raise UsageError(f"expected --motion estimated or true, got {motion!r}: choose one")
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    find_methods(names)
+    check_files([to / name for name in FILES])
+    check_device(device)
+    need_matplotlib()
+    return names
+
+
+def refuse_options(paths: str, options: Mapping[str, object]) -> None:
     """UsageError where an option of the simulator is given with bursts that are made already."""
     given = [f"--{name}" for name, value in options.items() if value is not None]
     if given:
@@ -124,6 +118,33 @@ def refuse_options(paths: str, options: dict[str, object]) -> None:
             f"expected images to simulate from with {', '.join(given)}, got bursts ({paths}), "
             "which are used as they are: leave those options out"
         )
+
+
+def measure(
+    cases: Iterable[Case],
+    total: int | None,
+    names: list[str],
+    true_motion: bool,
+    border: int,
+    device: str,
+) -> dict[str, Any]:
+    """The figures of each method, behind a progress bar; total: number of bursts, if known."""
+    with progress("evaluating", total) as (bar, task):
+
+        def on_batch(count: int) -> None:
+            bar.advance(task, count)
+
+        result = evaluate(cases, names, true_motion, border, device, on_batch)
+    return {**result, "version": __version__}
+
+
+def facts_of(made: SimulatedCases, preset_name: str) -> dict[str, Any]:
+    """How bursts were simulated and which images held none, for the JSON; the latter is noted."""
+    setting = made.setting
+    for name in made.skipped:
+        note(f"{name} has no window of {setting.source_size} px without nodata: left out")
+    simulation = {"preset": preset_name, "seed": made.seed, **dataclasses.asdict(setting)}
+    return {"simulation": simulation, "skipped": made.skipped}
 
 
 def write_results(result: dict[str, Any], to: Path) -> None:

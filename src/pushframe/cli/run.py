@@ -72,13 +72,37 @@ def command(
 
       pushframe run 'bursts/*' --out products --cluster tcp://head:8786
     """
+    pattern = _pattern(to, scale, method, device, window, bbox, extent, report)
+    if cluster is None:
+        check_device(device)
+    if to.suffix.lower() in SUFFIXES:
+        _run_one(find_inputs(bursts), pattern, cluster, as_json)
+    else:
+        _run_many(find_inputs(bursts), pattern, jobs, cluster, as_json)
+
+
+def _pattern(
+    to: Path,
+    scale: int,
+    method: str | None,
+    device: str,
+    window: str | None,
+    bbox: str | None,
+    extent: str,
+    report: bool,
+) -> Order:
+    """What the options ask for, of no burst yet; UsageError where they do not fit."""
     method = method or best_method(check_scale(scale))
     find_methods([method])
     if window is not None and bbox is not None:
         raise UsageError("expected --window or --bbox, got both: choose one")
     if extent not in ("reference", "common"):
         raise UsageError(f"expected --extent reference or common, got {extent!r}: choose one")
-    pattern = Order(
+    if to.suffix and to.suffix.lower() not in SUFFIXES and not to.is_dir():
+        raise UsageError(
+            f"expected --out of .tif or .npz, or a folder, got {to}: change the suffix"
+        )
+    return Order(
         Path(),
         to,
         scale,
@@ -89,16 +113,6 @@ def command(
         cast(Literal["reference", "common"], extent),
         report,
     )
-    if cluster is None:
-        check_device(device)
-    if to.suffix.lower() in SUFFIXES:
-        _run_one(find_inputs(bursts), pattern, cluster, as_json)
-    elif to.suffix and not to.is_dir():
-        raise UsageError(
-            f"expected --out of .tif or .npz, or a folder, got {to}: change the suffix"
-        )
-    else:
-        _run_many(find_inputs(bursts), pattern, jobs, cluster, as_json)
 
 
 def _numbers(option: str, text: str, whole: bool) -> list[float]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..burst import Burst
 from ..checks import require
 from ..errors import UsageError
-from .mixture import Mixture
+from .mixture import Mixture, check_extremes
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class DataConfig:
     size: int = 64
     mixture: Mixture = field(default_factory=Mixture)
 
-    def check(self) -> None:
-        """Refuse what cannot be meant."""
+    def check(self, scale: int) -> None:
+        """Refuse what cannot be meant at a zoom, before anything is read."""
         for name in ("batch", "shards", "parts", "pool", "uses", "validation_bursts"):
             value = getattr(self, name)
             require(value >= 1, f"data.{name} of at least 1", value, "raise it", UsageError)
@@ -76,6 +76,8 @@ class DataConfig:
             "name the folder to train on",
             UsageError,
         )
+        if self.images:
+            check_extremes(self, scale)
 
     def draw_count(self, host: np.random.Generator) -> int:
         """The number of frames of one batch."""

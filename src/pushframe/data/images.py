@@ -55,7 +55,7 @@ def read_images(folder: Path, skip_bad: bool = False) -> list[NamedImage]:
                 raise
             continue
         row = manifest.get(path.name, {})
-        group, licence = row.get("group", path.stem), row.get("licence", "")
+        group, licence = row.get("group") or path.stem, row.get("licence") or ""
         found.append(NamedImage(path.name, pixels, group, licence))
     require(bool(found), f"images ({', '.join(IMAGE_SUFFIXES)})", f"none in {folder}", "add some")
     return found
@@ -66,11 +66,30 @@ def _manifest(folder: Path) -> dict[str, dict[str, str]]:
     folder = folder.resolve()
     for place, prefix in ((folder, ""), (folder.parent, f"{folder.name}/")):
         if (place / "MANIFEST.csv").is_file():
-            with (place / "MANIFEST.csv").open(newline="") as stream:
-                rows = list(csv.DictReader(stream))
-            inside = [row for row in rows if row["file"].startswith(prefix)]
-            return {row["file"].removeprefix(prefix): row for row in inside}
+            rows = {row["file"] or "": row for row in _rows(place / "MANIFEST.csv")}
+            inside = [name for name in rows if name.startswith(prefix)]
+            return {name.removeprefix(prefix): rows[name] for name in inside}
     return {}
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a manifest; it must have a column `file`."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            reader = csv.DictReader(stream)
+            rows, columns = list(reader), reader.fieldnames or ()
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise FileError(
+            f"expected a table, got {path} ({error}): correct it, or take it away"
+        ) from error
+    require(
+        "file" in columns,
+        f"{path} with a column `file`",
+        f"columns {', '.join(columns)}" if columns else "none",
+        "name the column of the images' files so, or take the table away",
+        FileError,
+    )
+    return rows
 
 
 class ImageStream:
@@ -154,5 +173,13 @@ def validation_cases(
         mixed = [
             row[k] for k in range(max(map(len, rows), default=0)) for row in rows if k < len(row)
         ]
+        require(
+            bool(mixed) or not images,
+            f"a held-out image of at least {setting.source_size}x{setting.source_size} px to "
+            f"validate on {name}",
+            "none",
+            "hold out larger images, lower data.size or shorten data.validation",
+            UsageError,
+        )
         cases[name] = mixed[: config.validation_bursts]
     return cases

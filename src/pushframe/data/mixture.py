@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,8 +55,8 @@ class Mixture:
     def __post_init__(self) -> None:
         weights = (self.paper, self.affine, self.continuous)
         require(
-            min(weights) >= 0 and sum(weights) > 0,
-            "weights of presets that are not negative, and one above zero",
+            min(weights) >= 0 and 0 < sum(weights) < math.inf,
+            "weights of presets that are finite and not negative, and one above zero",
             list(weights),
             "correct data.mixture",
             UsageError,
@@ -69,11 +70,33 @@ class Mixture:
                 "it is a share",
                 UsageError,
             )
+        for name in ("psf_hpx", "noise_std_dn", "noise_a", "exposure_error", "bend_px"):
+            ends = getattr(self, name)
+            require(
+                ends is None or 0 <= ends[0] <= ends[1] < math.inf,
+                f"data.mixture.{name} from low to high, not negative and finite",
+                ends and list(ends),
+                "give the lower bound first",
+                UsageError,
+            )
 
 
 def possible_presets(mix: Mixture) -> list[Simulation]:
     """The presets that a mixture may draw."""
     return [setting for name, setting in PRESETS.items() if getattr(mix, name) > 0]
+
+
+def check_extremes(config: DataConfig, scale: int) -> None:
+    """Refuse a mixture whose largest motion no simulation holds, before it is drawn by chance."""
+    mix = config.mixture
+    motion = "drift" if mix.drifting > 0 else None
+    for setting in possible_presets(mix):
+        try:
+            with_options(
+                setting, size=config.size, scale=scale, motion=motion, bend_px=mix.bend_px[1]
+            )
+        except UsageError as error:
+            raise UsageError(f"data.mixture: {error}") from error
 
 
 def draw_setting(host: np.random.Generator, config: DataConfig, scale: int) -> Simulation:

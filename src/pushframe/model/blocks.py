@@ -22,7 +22,7 @@ class ResidualBlock(nn.Module):
 
 
 class Trunk(nn.Sequential):
-    """Convolution to `features` channels, then `blocks` residual blocks; edges repeated."""
+    """Convolution to `features` channels, then `blocks` residual blocks; zeros beyond the edge."""
 
     def __init__(self, channels: int, features: int, blocks: int) -> None:
         super().__init__(

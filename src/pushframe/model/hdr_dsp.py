@@ -66,17 +66,16 @@ class Given(NamedTuple):
         """Some bursts of the batch."""
         return Given(*(part[rows] for part in self))
 
+    def with_flow(self) -> Given:
+        """The same with a flow for every pixel."""
+        flow_px = self.flow_px if self.flow_px.ndim == 5 else self.flow_px[..., None, None]
+        return self._replace(flow_px=flow_px.expand(-1, -1, -1, *self.valid.shape[-2:]))
+
     @classmethod
     def joined(cls, several: Sequence[Given]) -> Given:
-        """Several batches as one, if their bursts have as many frames."""
-        counts = sorted({given.valid.shape[1] for given in several})
-        require(
-            len(counts) == 1,
-            "batches of as many frames, for a network that is given the frames themselves",
-            f"{counts[0]} to {counts[-1]} frames",
-            "use data.pool = 1, or one number of frames",
-            UsageError,
-        )
+        """Several batches as one, all of as many frames; translations are flows beside flows."""
+        if len({given.flow_px.ndim for given in several}) > 1:
+            several = [given.with_flow() for given in several]
         return cls(*(torch.cat(parts) for parts in zip(*several, strict=True)))
 
 

@@ -8,7 +8,7 @@ network that makes its image itself.
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -56,6 +56,14 @@ def estimate_motion(
     true_px: (B, N, 2[, H, W]), what the simulator knows, for kind "true" alone; it knows exposures
     too. known: flows, or what is believed of them, for kind "solver"; gains are found in any case.
     """
+    alone = [name for name in get_args(MotionKind) if name != "network"]
+    require(
+        kind in alone,
+        f"a motion of {', '.join(alone)}",
+        repr(kind),
+        "choose one, or use find_motion for that of a network",
+        UsageError,
+    )
     if kind == "true":
         require(
             true_px is not None,

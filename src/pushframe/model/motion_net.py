@@ -13,21 +13,21 @@ from .blocks import conv
 
 LARGEST_PX = 5.0
 LEAK = 0.2
+DOWN = (2, 32, 64, 128)  # channels
+UP = (128, 256, 128, 64)
 
 
 class MotionNet(nn.Module):
     """conv-conv-pool three times, conv-conv-enlarge three times, 5 tanh: 1.74 M parameters."""
 
-    def __init__(self, width: int = 32) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        down = (2, width, 2 * width, 4 * width)
-        up = (4 * width, 8 * width, 4 * width, 2 * width)
-        self.down = nn.ModuleList(_pair(a, b) for a, b in pairwise(down))
-        self.up = nn.ModuleList(_pair(a, b) for a, b in pairwise(up))
-        flow = conv(width, 2)
+        self.down = nn.ModuleList(_pair(a, b) for a, b in pairwise(DOWN))
+        self.up = nn.ModuleList(_pair(a, b) for a, b in pairwise(UP))
+        flow = conv(DOWN[1], 2)
         with torch.no_grad():  # small motion to start with
             flow.weight.mul_(0.1)
-        self.last = nn.Sequential(conv(2 * width, width), nn.LeakyReLU(LEAK), flow)
+        self.last = nn.Sequential(conv(UP[-1], DOWN[1]), nn.LeakyReLU(LEAK), flow)
 
     def forward(self, pairs: Tensor) -> Tensor:
         """Pairs (B, 2, H, W) to a flow for every pixel, (B, 2, H, W) low-res px."""

@@ -53,6 +53,7 @@ class Network(nn.Module, ABC):
 
     Config: type[Any]
     mixed_precision = True  # bfloat16 where `fast` allows it and the device is made for it
+    mixes_counts = False  # whether bursts of different numbers of frames can be joined
     fast_on_cpu = False  # where rounding is small against what the network is there for
 
     def __init__(self, config: Any) -> None:

@@ -148,6 +148,7 @@ class OnSolver(Network):
     """The solver's image, corrected; any number of frames from 1, any order, masks, any flow."""
 
     Config = OnSolverConfig
+    mixes_counts = True  # what the solver hands over are images
     fast_on_cpu = True  # it corrects an image that is solved in float32
 
     def __init__(self, config: OnSolverConfig) -> None:

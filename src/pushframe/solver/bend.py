@@ -19,6 +19,7 @@ from .image import Reconstruction
 
 COEFFICIENT_PX = 0.5  # what a coefficient may be, before the burst has told
 SMOOTHING_PX = 1.0
+STEPS = 8  # of the first fit
 LEAST_BEND_PX = 0.025
 LEAST_SURPRISE = 4.0  # of residuals projected on bends, against noise alone
 LEAST_MISMATCH = 0.1  # over the variance of noise; bends of 0.1 px leave 0.1 to 60
@@ -125,7 +126,7 @@ def flow_of(theta: Tensor, basis: Tensor) -> Tensor:
     return torch.einsum("...k,khw->...hw", theta, basis)
 
 
-def lucas_kanade_bent(burst: Burst, start_px: Tensor, basis: Tensor, steps: int = 8) -> Tensor:
+def lucas_kanade_bent(burst: Burst, start_px: Tensor, basis: Tensor) -> Tensor:
     """Coefficients (B, N, 2, K) by Gauss-Newton on `frame(x) = gain reference(x + flow)`.
 
     start_px: (B, N, 2) translations. Both images are low-passed, since aliases do not move.
@@ -144,7 +145,7 @@ def lucas_kanade_bent(burst: Burst, start_px: Tensor, basis: Tensor, steps: int 
     trust[[0, len(basis), -1]] = 0  # nothing is known of the constants beforehand
     noise = frame_noise_var(burst)
     noise = (noise + noise[:, :1]).flatten(0, 1) / (4 * math.pi * SMOOTHING_PX**2)
-    for _ in range(steps):
+    for _ in range(STEPS):
         theta, gain = unknown[:, :-1].unflatten(1, (2, -1)), unknown[:, -1:, None]
         moved = forward_model(flow_of(theta, basis)[:, None], burst.shape, 1, 0)
         value, *slopes = (moved.forward(part)[:, 0] for part in reference.unbind(1))

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..errors import TrainingError
 from ..weights import save_weights
 from .checkpoint import Log, State, clear_leftovers, save_checkpoint
-from .config import TrainConfig
+from .config import LIKELIHOODS, TrainConfig
 from .material import Material
 from .team import Team
 
@@ -86,7 +86,7 @@ class Book:
         best, losses = self.state.progress.best, torch.stack(self.losses)
         sound = losses[torch.isfinite(losses)]  # steps that were no numbers were not taken
         mean = float(sound.mean()) if 2 * len(sound) > len(losses) else math.nan
-        likelihood = self.config.loss.kind in ("self_supervised", "supervised")
+        likelihood = self.config.loss.kind in LIKELIHOODS
         limit = math.inf
         if best is not None:
             limit = best + EXPLODED_NATS if likelihood else best * EXPLODED_RATIO

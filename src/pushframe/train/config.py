@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ..checks import require
-from ..config import load_config, suggestion
+from ..config import load_values, read_values, suggestion
 from ..data import DataConfig
 from ..errors import UsageError
 from ..model import NETWORKS, HdrDspConfig, MotionKind
 from .checkpoint import Progress
+
+LIKELIHOODS = ("self_supervised", "supervised")
+HEEDED_BY = {  # options of the loss, and its kinds that heed them
+    "detail": ("self_supervised",),
+    "noise_corrected": ("self_supervised",),
+    "outlier_nats": LIKELIHOODS,
+}
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,20 @@ class LossConfig:
     detail: bool = False
     noise_corrected: bool = True
     outlier_nats: float = 6.0
+
+    def check(self) -> None:
+        """Refuse what cannot be meant."""
+        nats = self.outlier_nats
+        require(nats > 0, "loss.outlier_nats above 0", nats, "raise it", UsageError)
+        for name, kinds in HEEDED_BY.items():
+            value = getattr(self, name)
+            require(
+                self.kind in kinds or value == getattr(LossConfig, name),
+                f"loss.kind of {' or '.join(kinds)} with loss.{name} = {str(value).lower()}",
+                f"{self.kind}, which has no such option",
+                "change one of them",
+                UsageError,
+            )
 
 
 @dataclass(frozen=True)
@@ -54,6 +73,18 @@ class ScheduleConfig:
 
     def check(self) -> None:
         """Refuse what cannot be meant."""
+        bounds = {
+            "steps": (self.steps >= 0, "of at least 0"),
+            "minutes": (0 <= self.minutes < math.inf, "of at least 0 and finite"),
+            "learning_rate": (0 < self.learning_rate < math.inf, "above 0 and finite"),
+            "warmup": (0 <= self.warmup < 1, "from 0 to below 1"),
+            "clip": (self.clip > 0, "above 0"),
+            "weight_decay": (0 <= self.weight_decay < math.inf, "of at least 0 and finite"),
+            "averaging": (0 <= self.averaging <= 1, "from 0 to 1"),
+        }
+        for name, (ok, wanted) in bounds.items():
+            value = getattr(self, name)
+            require(ok, f"schedule.{name} {wanted}", value, "correct it", UsageError)
         require(
             (self.steps > 0) != (self.minutes > 0),
             "one of schedule.steps and schedule.minutes above zero",
@@ -98,12 +129,78 @@ class TrainConfig:
     checkpoint_every: int = 500
 
     def check(self) -> None:
-        """Refuse what cannot be meant; fields are read one by one, so this comes last."""
+        """Refuse what cannot be meant, before anything starts."""
         self.schedule.check()
-        self.data.check()
+        self.loss.check()
+        self.data.check(self.model.scale)
         for name in ("log_every", "validate_every", "checkpoint_every"):
             value = getattr(self, name)
             require(value >= 1, f"{name} of at least 1", value, "raise it", UsageError)
+        require(self.seed >= 0, "seed of at least 0", self.seed, "raise it", UsageError)
+        self._check_truth()
+        self._check_motion()
+        self._check_pool()
+
+    def _check_truth(self) -> None:
+        """What only a simulator knows is asked of simulated bursts alone."""
+        asked = {
+            'loss.kind = "supervised"': self.loss.kind == "supervised",
+            'loss.kind = "motion"': self.loss.kind == "motion",
+            'motion = "true"': self.motion == "true",
+        }
+        for name, told in asked.items():
+            require(
+                not (told and self.data.bursts),
+                f"data.images for {name}, which needs what a simulator knows",
+                "data.bursts",
+                "change one of them",
+                UsageError,
+            )
+
+    def _check_motion(self) -> None:
+        """A network's own motion is learnt where it is used, and used where it is learnt."""
+        own, finds = self.motion == "network", getattr(self.model, "finds_motion", False)
+        require(
+            own or self.loss.kind != "motion",
+            'motion = "network" with loss.kind = "motion", which teaches a network\'s own motion',
+            f'motion = "{self.motion}"',
+            "change one of them",
+            UsageError,
+        )
+        require(
+            finds or not own,
+            'a network that finds motion with motion = "network"',
+            f"{self.network} without",
+            "use hdr_dsp with model.finds_motion = true, or another motion",
+            UsageError,
+        )
+        require(
+            own or not finds or bool(self.start),
+            'motion = "network" with model.finds_motion = true',
+            f'motion = "{self.motion}"',
+            "the weights will use their own motion, which nothing would have taught: change one of "
+            "them, or start from weights that have learnt it",
+            UsageError,
+        )
+
+    def _check_pool(self) -> None:
+        """What is made ready ahead depends on no weight, and can be joined."""
+        data = self.data
+        require(
+            self.motion != "network" or data.parts * data.pool * data.uses == 1,
+            "data.parts, pool and uses of 1 for a network that learns to find motion",
+            f"{data.parts}, {data.pool} and {data.uses}",
+            "what is made ready ahead depends on no weight: set them to 1, and data.batch lower",
+            UsageError,
+        )
+        fewest, most = data.frames
+        require(
+            data.pool == 1 or fewest == most or NETWORKS[self.network].mixes_counts,
+            "batches of as many frames, for a network that is given the frames themselves",
+            f"{fewest} to {most} frames",
+            "use data.pool = 1, or one number of frames",
+            UsageError,
+        )
 
 
 def load_train_config(path: Path | None, overrides: Sequence[str] = ()) -> TrainConfig:
@@ -111,19 +208,14 @@ def load_train_config(path: Path | None, overrides: Sequence[str] = ()) -> Train
 
     The network is found first, since the fields of `model` depend on it.
     """
-    name = TrainConfig.network
-    given = [text.partition("=")[2].strip(" '\"") for text in overrides if _key(text) == "network"]
-    if path is not None and path.is_file():
-        with suppress(UnicodeDecodeError, tomllib.TOMLDecodeError):  # load_config tells of them
-            name = tomllib.loads(path.read_text()).get("network", name)
-    name = given[-1] if given else name
-    if name not in NETWORKS:
+    values = read_values(path, overrides)
+    name = values.get("network", TrainConfig.network)
+    if not isinstance(name, str) or name not in NETWORKS:
         raise UsageError(
             f"expected a network of {', '.join(NETWORKS)}, got {name!r}: "
             f"{suggestion(str(name), list(NETWORKS))}"
         )
-    base = replace(TrainConfig(), network=name, model=NETWORKS[name].Config())
-    config = load_config(base, path, overrides)
+    config = load_values(replace(TrainConfig(), model=NETWORKS[name].Config()), values)
     config = replace(config, schedule=_with_one_length(config.schedule, overrides))
     config.check()
     return config

@@ -159,11 +159,13 @@ class TruthJudge:
 
 
 def _commit() -> str | None:
-    """The commit of a working copy; None for an installed package."""
-    done = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """The commit of a working copy; None for an installed package, or without git."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():  # a virtual environment may lie in somebody else's repository
+        return None
+    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:  # no git on this machine
+        return None
     return done.stdout.strip() or None

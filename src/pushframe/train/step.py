@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from ..burst import Burst, NoiseLaw, stack
-from ..checks import require
 from ..data import Batch, Stream, draws
-from ..errors import UsageError
 from ..geometry import random_tau, subsample
 from ..loss import l1, motion_l1, mse, self_supervised_nll, supervised_nll
 from ..model import Motion, MotionKind, Network, find_motion
@@ -129,13 +127,6 @@ class Desk:
         data = config.data
         self.steps = data.pool * data.parts  # in which all bursts of a pool are used once
         self.ahead = self.steps * data.uses > 1
-        require(
-            not (self.ahead and config.motion == "network"),
-            "data.parts, pool and uses of 1 for a network that learns to find motion",
-            f"{data.parts}, {data.pool} and {data.uses}",
-            "what is made ready ahead depends on no weight: set them to 1, and data.batch lower",
-            UsageError,
-        )
         self.network, self.stream, self.config = network, stream, config
         self.kept: dict[int, tuple[int, Ready]] = {}
 
@@ -182,14 +173,7 @@ def without_lost(burst: Burst, motion: Motion) -> tuple[Burst, Motion]:
 
 def _known(truth: Tensor | None) -> Tensor:
     """What only a simulator knows."""
-    require(
-        truth is not None,
-        "bursts with truth for supervised training",
-        "bursts alone",
-        'use loss.kind = "self_supervised"',
-        UsageError,
-    )
-    assert truth is not None
+    assert truth is not None  # `TrainConfig.check` asks for images
     return truth
 
 
