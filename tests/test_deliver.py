@@ -20,7 +20,14 @@ from pushframe.deliver import Order, deliver, is_finished
 from pushframe.errors import FileError, UsageError
 from pushframe.extent import Bounds, Window, window_of_bounds, within
 from pushframe.io import read_product
-from pushframe.io.stac import EXTENSIONS, Companions, acquisition_times, footprint, stac_item
+from pushframe.io.stac import (
+    EXTENSIONS,
+    Companions,
+    acquisition_times,
+    footprint,
+    footprint_note,
+    stac_item,
+)
 from pushframe.io.style import COLOURS, std_style
 from pushframe.tally import Tally
 
@@ -226,6 +233,40 @@ def test_another_version_makes_it_again(burst: Path, tmp_path: Path, monkeypatch
     deliver(order)
     monkeypatch.setattr("pushframe.deliver.__version__", "9.9")
     assert not is_finished(order)
+
+
+NO_FOOTPRINT = {
+    "site grid": GeoRef('LOCAL_CS["site grid",UNIT["metre",1]]', UTM),
+    "beyond its zone": GeoRef(wkt(32631), (2.0, 0.0, 5e15, 0.0, -2.0, 4.8e16)),
+    "beyond the globe": GeoRef(wkt(4326), (2.0, 0.0, 10.0, 0.0, -2.0, 400.0)),
+}
+
+
+@pytest.mark.parametrize("place", NO_FOOTPRINT)
+def test_a_place_without_longitude_and_latitude_is_delivered_and_said(
+    tmp_path: Path, place: str
+) -> None:
+    write_burst(still_burst(georef=NO_FOOTPRINT[place]), tmp_path / "b.npz")
+    made = deliver(Order(tmp_path / "b.npz", tmp_path / "p.tif", **CHEAP))
+    item = json.loads((tmp_path / "p.json").read_text())
+    validate(item)
+    assert item["geometry"] is None
+    assert "bbox" not in item
+    product = read_product(tmp_path / "p.tif")
+    assert product.georef.transform[0] == NO_FOOTPRINT[place].transform[0] / 2
+    for notes in (made.provenance["notes"], item["properties"]["pushframe:notes"]):
+        assert "could not be turned into longitude and latitude" in notes
+    write_burst(still_burst(), tmp_path / "c.npz")
+    twin = deliver(Order(tmp_path / "c.npz", tmp_path / "c.tif", **CHEAP))
+    assert "longitude" not in twin.provenance["notes"]
+
+
+def test_rpc_that_lead_nowhere_have_no_footprint() -> None:
+    flat = rpc() | {"LINE_NUM_COEFF": (0.0,) * 20, "SAMP_NUM_COEFF": (0.0,) * 20}
+    assert footprint((120, 96), GeoRef(rpc=flat)) is None
+    assert "its RPC" in footprint_note((120, 96), GeoRef(rpc=flat))
+    assert footprint_note((120, 96), GeoRef(rpc=rpc())) is None
+    assert footprint_note((120, 96), None) is None
 
 
 # --- STAC -----------------------------------------------------------------------------------------
