@@ -209,6 +209,13 @@ def test_a_window_outside_of_the_frame_is_called_one(rows, what):
     ask(slice(-9, None), slice(None, 9))
 
 
+def test_a_noise_law_of_nothing_is_refused_by_windows_too():
+    opened = source(raw(), scalars={"noise_a": 0.0, "noise_b": 0.0})
+    for ask in (opened.read, lambda: opened.tile(slice(0, 9), slice(0, 9)), lambda: opened.noise):
+        with pytest.raises(BurstError, match="noise law above zero, got noise_a = noise_b = 0"):
+            ask()
+
+
 def test_bursts_behind_a_path(tmp_path):
     burst = Burst.from_dn(raw(), [1, 1, 1], 4096.0)
     for name in ("x/a", "x/b.tif", "x/c.npz"):

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..burst import GeoRef
+from ..checks import require
 from ..errors import BurstError
+from ..rpc import check_rpc
 
 PIXEL_TOLERANCE = 0.02  # of a pixel's size: a pixel and a half over a tile
 
@@ -118,9 +120,28 @@ def georef_from_json(text: str) -> GeoRef:
                 key: tuple(map(float, value)) if isinstance(value, list) else float(value)
                 for key, value in rpc.items()
             }
-        return GeoRef(table["crs"], None if transform is None else tuple(transform), rpc)
+        crs = table["crs"]
+        if rpc is not None:
+            check_rpc(rpc, "`georef`")
+        if crs is not None:
+            _check_crs(crs)
+        return GeoRef(crs, None if transform is None else tuple(transform), rpc)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BurstError(
             f"expected georef as a JSON object of crs, transform and rpc, got {text[:60]!r}: "
             "correct `georef`"
         ) from error
+
+
+def _check_crs(text: Any) -> None:
+    """BurstError unless a CRS is WKT that GDAL understands; without rasterio nothing asks."""
+    try:
+        from rasterio.crs import CRS
+        from rasterio.errors import CRSError
+    except ImportError:
+        return
+    try:
+        known = isinstance(text, str) and bool(CRS.from_wkt(text))
+    except CRSError:
+        known = False
+    require(known, "the CRS of `georef` as WKT", repr(text)[:60], "correct it, or give null")

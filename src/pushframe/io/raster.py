@@ -17,7 +17,7 @@ from ..checks import frame_label
 from ..errors import BurstError, FileError, MissingPackageError
 from .frames import ALL, to_float32
 from .georef import georef_of, profile_of
-from .guard import decoding, encoding, need_file
+from .guard import decoding, encoding, naming, need_file
 
 WHAT = {"GTiff": "a TIFF image", "PNG": "a PNG image"}
 REAL = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16",
@@ -64,7 +64,8 @@ class RasterFrame:
         with self._open() as source:
             self.shape = (source.height, source.width)
             self.dtype: str = source.dtypes[band - 1]
-            self.georef = georef_of(source)
+            with naming(where):
+                self.georef = georef_of(source)
             self.metadata = dict(source.tags()) | source.tags(ns="EXIF")
             if self.dtype not in REAL:
                 raise BurstError(
