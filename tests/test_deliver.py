@@ -206,6 +206,39 @@ def test_a_product_beside_its_burst_is_none_of_its_files(burst: Path) -> None:
     assert not is_finished(order)  # twin: the burst itself
 
 
+@pytest.mark.parametrize(
+    ("name", "touched", "counts"),
+    [
+        ("x[1].npz", "x[1].npz", True),
+        ("a.npz", "ab.npz", False),
+        ("s.tif", "s.toml", True),
+        ("s.tif", "s_RPC.TXT", True),
+        ("s.tif", "s_other.tif", False),
+        ("s.toml", "s.tif", True),
+        ("pick/burst.toml", "pick/frame_01.tif", True),
+        ("folder", "folder/frame_01.tif", True),
+        ("hdr/crop/10.npy", "hdr/ratios/10.npy", True),
+        ("hdr/crop/10.npy", "hdr/satmask/10.npy", True),
+        ("hdr/crop/10.npy", "hdr/ratios/1.npy", False),
+    ],
+)
+def test_what_counts_as_input_is_what_the_burst_is_made_of(
+    tmp_path: Path, name: str, touched: str, counts: bool
+) -> None:
+    for made in ("x[1].npz", "a.npz", "ab.npz", "s.tif", "s_other.tif", "pick", "folder"):
+        write_burst(still_burst(), tmp_path / made)
+    (tmp_path / "s_RPC.TXT").write_text("")
+    for folder in ("crop", "ratios", "satmask"):
+        (tmp_path / "hdr" / folder).mkdir(parents=True)
+        for sequence in ("1", "10"):
+            np.save(tmp_path / "hdr" / folder / f"{sequence}.npy", np.ones(3))
+    order = Order(tmp_path / name, tmp_path / "out" / "sharp.tif", **CHEAP)
+    before = order.fingerprint
+    assert order.fingerprint == before
+    os.utime(tmp_path / touched, ns=(1, 1))
+    assert (order.fingerprint != before) is counts
+
+
 @pytest.mark.parametrize("name", ["b.npz", "frames/sharp.tif"])
 def test_no_product_takes_the_place_of_its_burst(burst: Path, tmp_path: Path, name: str) -> None:
     write_burst(still_burst(), tmp_path / "frames")

@@ -100,10 +100,10 @@ class Delivery:
 
 
 def input_files(burst: Path) -> list[Path]:
-    """The files that a burst is made of, or that share its stem."""
-    if burst.is_dir():
-        return sorted(path for path in burst.rglob("*") if path.is_file())
-    return sorted(path for path in burst.parent.glob(f"{burst.stem}*") if path.is_file())
+    """The files that a burst is made of; of a folder, all that are in it."""
+    parts = burst_parts(burst)
+    inside = [path for part in parts if part.is_dir() for path in part.rglob("*")]
+    return sorted({path for path in (*parts, *inside) if path.is_file()})
 
 
 def is_finished(order: Order) -> bool:

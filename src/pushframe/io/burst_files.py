@@ -13,11 +13,18 @@ import torch
 from ..burst import Burst, Simulated
 from ..errors import FileError, PushframeError, UsageError
 from .contents import check_flow, check_truth, known_flow, simulated_of
-from .datasets import hdr_dsp_home, hdr_dsp_sequences, is_probav, open_hdr_dsp, open_probav
+from .datasets import (
+    hdr_dsp_files,
+    hdr_dsp_home,
+    hdr_dsp_sequences,
+    is_probav,
+    open_hdr_dsp,
+    open_probav,
+)
 from .guard import naming
 from .npz import open_npz, write_npz
 from .opened import Opened
-from .sidecar import NAME, TIFF, find_sidecar, has_skysat, tiffs
+from .sidecar import NAME, TIFF, beside_tiff, find_sidecar, has_skysat, tiffs
 from .source import BurstSource
 from .stac import Companions
 from .tiff import open_tiff, write_folder, write_stack
@@ -132,10 +139,13 @@ def is_burst(path: str | Path) -> bool:
 def burst_parts(path: Path) -> list[Path]:
     """What a burst is made of, as far as names tell: files, and the folder whose frames it is."""
     parts = [path]
-    if path.is_dir() or path.suffix.lower() in (*TIFF, ".toml"):
-        with suppress(PushframeError):  # reading will say what is wrong
+    with suppress(PushframeError):  # reading will say what is wrong
+        if hdr_dsp_home(path) is not None:
+            parts += hdr_dsp_files(path)
+        elif path.is_dir() or path.suffix.lower() in (*TIFF, ".toml"):
             side = find_sidecar(path)
             parts += side.files
+            parts += [file for frame in side.files for file in beside_tiff(frame)]
             if side.frames and "frames" not in side.table:
                 parts.append(side.home.parent)
     return parts
