@@ -79,6 +79,11 @@ def test_what_is_missing_is_asked_for(xr) -> None:
         burst_from_xarray(stacked(xr)[0], white_level=3400.0)
     with pytest.raises(BurstError, match="std"):
         product_from_xarray(product_to_xarray(product()).drop_vars("std"))
+    for attributes in ({}, {"product_scale": "twice"}, {"product_scale": 2.5}):
+        data = product_to_xarray(product())
+        data.attrs = attributes
+        with pytest.raises(BurstError, match=r"scale of the product.*product_scale"):
+            product_from_xarray(data)
 
 
 @pytest.mark.parametrize("transform", [UTM, TILTED, None])

@@ -111,7 +111,13 @@ def product_from_xarray(data: xarray.Dataset) -> Product:
     require(not missing, f"the variables {', '.join(BANDS)}", f"no {missing}", "keep all of them")
     facts = {str(key): str(value) for key, value in data.attrs.items() if key != SCALE_TAG}
     mean, std, samples = (data[name].values for name in BANDS)
-    scale = int(data.attrs.get(SCALE_TAG, 2))
+    require(
+        str(data.attrs.get(SCALE_TAG, "")).isdigit(),
+        f"the scale of the product in the attribute {SCALE_TAG}",
+        repr(data.attrs.get(SCALE_TAG))[:60],
+        "keep the attributes of the dataset, or set it",
+    )
+    scale = int(data.attrs[SCALE_TAG])
     return Product(mean, std, samples, scale, _georef(data["mean"]), facts)
 
 
