@@ -136,12 +136,11 @@ def georef_from_json(text: str) -> GeoRef:
 def _check_crs(text: Any) -> None:
     """BurstError unless a CRS is WKT that GDAL understands; without rasterio nothing asks."""
     try:
-        from rasterio.crs import CRS
-        from rasterio.errors import CRSError
+        import rasterio
     except ImportError:
         return
     try:
-        known = isinstance(text, str) and bool(CRS.from_wkt(text))
-    except CRSError:
+        known = isinstance(text, str) and bool(rasterio.crs.CRS.from_wkt(text))
+    except rasterio.errors.CRSError:
         known = False
     require(known, "the CRS of `georef` as WKT", repr(text)[:60], "correct it, or give null")
