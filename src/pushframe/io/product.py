@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,19 @@ from .npz import load_npz, save_npz
 from .raster import gdal, new_raster
 from .sidecar import TIFF
 
-BANDS = ("mean", "std", "samples")
-UNITS = ("DN", "DN", "1")
+
+class Band(NamedTuple):
+    """What a band of a product is, for files, STAC items and xarray alike."""
+
+    unit: str
+    meaning: str
+
+
+BANDS = {  # in the order of the GeoTIFF
+    "mean": Band("DN", "Super-resolved image, DN of the reference frame"),
+    "std": Band("DN", "Error bar: one standard deviation of the mean, DN of the reference frame"),
+    "samples": Band("1", "Effective number of observations"),
+}
 NAMESPACE = "PUSHFRAME"
 SCALE_TAG = "product_scale"
 COG = {
@@ -69,7 +80,8 @@ def _write_cog(product: Product, path: Path) -> None:
     ):
         for band, name in enumerate(BANDS, start=1):
             sink.write(getattr(product, name), band)
-        sink.descriptions, sink.units = BANDS, UNITS
+        sink.descriptions = tuple(BANDS)
+        sink.units = tuple(band.unit for band in BANDS.values())
         sink.update_tags(ns=NAMESPACE, **tags[NAMESPACE])
         sink.update_tags(**tags[""])
 
@@ -157,7 +169,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
         rasterio.open(path, driver="GTiff") as source,
     ):
         tags: dict[str, str] = source.tags(ns=NAMESPACE)
-        if tuple(source.descriptions) != BANDS or not tags.get(SCALE_TAG, "").isdigit():
+        if tuple(source.descriptions) != tuple(BANDS) or not tags.get(SCALE_TAG, "").isdigit():
             raise BurstError(
                 f"{path}: expected a product with the bands {', '.join(BANDS)}, "
                 f"got {counted(source.count, 'band')} of something else: name a file that "

@@ -15,7 +15,7 @@ import numpy as np
 from ..burst import GeoRef
 from ..tally import Tally
 from .georef import crs_name, rpc_strings
-from .product import BANDS, UNITS
+from .product import BANDS
 from .raster import gdal
 
 EXTENSIONS = (
@@ -23,11 +23,6 @@ EXTENSIONS = (
     "https://stac-extensions.github.io/raster/v1.1.0/schema.json",
 )
 COG_TYPE = "image/tiff; application=geotiff; profile=cloud-optimized"
-MEANING = {
-    "mean": "Super-resolved image, DN of the reference frame",
-    "std": "Error bar: one standard deviation of the mean, DN of the reference frame",
-    "samples": "Effective number of observations",
-}
 TIME = re.compile(r"(?<!\d)(20\d{6})[_T-]?(\d{6})(?!\d)")  # 20191015_073816, as in SkySat names
 WHOLE_GLOBE = (360.0, 90.0)  # longitudes may count from 0 to 360
 EDGE_POINTS = 8  # on each side of the footprint: straight on the map is bent on the globe
@@ -212,9 +207,9 @@ def _assets(files: Companions, tallies: Mapping[str, Tally], report: bool) -> di
             "type": COG_TYPE,
             "title": "Mean, error bar and number of observations",
             "roles": ["data"],
-            "bands": [{"name": name, "description": MEANING[name]} for name in BANDS],
+            "bands": [{"name": name, "description": band.meaning} for name, band in BANDS.items()],
             "raster:bands": [
-                _raster_band(unit, tallies[name]) for name, unit in zip(BANDS, UNITS, strict=True)
+                _raster_band(band.unit, tallies[name]) for name, band in BANDS.items()
             ],
         },
         "style": {
