@@ -13,6 +13,7 @@ from rich.markup import escape
 from ..burst import GeoRef
 from ..errors import BurstError, FileError
 from ..io import BurstSource, is_burst, open_burst, read_image, read_product
+from ..io.georef import crs_name
 from ..io.sidecar import TIFF
 from ..methods import method_names
 from ..product import Product
@@ -141,8 +142,7 @@ def _spell(georef: GeoRef | None) -> str:
         return "none"
     parts = []
     if georef.transform is not None:
-        name = (georef.crs or "no CRS").split('"')
-        parts.append(f"transform in {name[1] if len(name) > 1 else name[0]}")
+        parts.append(f"transform in {crs_name(georef)}")
     if georef.rpc is not None:
         parts.append("RPC")
     return " and ".join(parts)
