@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -124,6 +124,18 @@ def open_layers(path: Path, frame: int | None = None, driver: str = "GTiff") -> 
             )
             for band in range(1, bands + 1)
         ]
+
+
+def has_pages(path: Path) -> bool:
+    """Whether a file is a TIFF of several pages, overviews and masks not counted; by its header."""
+    with (
+        suppress(FileError, MissingPackageError),  # reading will say what is wrong
+        gdal() as rasterio,
+        decoding(path, WHAT["GTiff"]),
+        rasterio.open(path, driver="GTiff") as source,
+    ):
+        return len(source.subdatasets) > 1
+    return False
 
 
 def _page(rasterio: Any, page: str, path: Path, number: int, driver: str) -> RasterFrame:
