@@ -37,6 +37,7 @@ BANDS = {  # in the order of the GeoTIFF
 }
 NAMESPACE = "PUSHFRAME"
 SCALE_TAG = "product_scale"
+OVERVIEW_PX = 1024
 COG = {
     "driver": "COG",
     "compress": "ZSTD",
@@ -159,6 +160,22 @@ def read_window(path: Path, rows: slice, columns: slice) -> np.ndarray:
         return np.asarray(source.read(window=window))
 
 
+def read_overview(path: str | Path) -> tuple[tuple[int, int], Product]:
+    """The size of a product, and the product with its pixels thinned to OVERVIEW_PX a side at most.
+
+    Of a large GeoTIFF an overview is read. The georeference is that of the whole.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in TIFF:
+        whole = read_product(path)
+        return (whole.mean.shape[0], whole.mean.shape[1]), whole
+    with naming(path), _opened(path) as (source, tags):
+        height, width = source.shape
+        step = -(-max(height, width) // OVERVIEW_PX)
+        thin = source.read(out_shape=(len(BANDS), -(-height // step), -(-width // step)))
+        return (height, width), _product_of(source, tags, thin)
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
     """The open GeoTIFF of a product and its tags; BurstError for a TIFF that is none."""
@@ -181,9 +198,14 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
 def _read_cog(path: Path) -> Product:
     """The product from its GeoTIFF."""
     with _opened(path) as (source, tags):
-        mean, std, samples = source.read()
-        scale = int(tags[SCALE_TAG])
-        return Product(mean, std, samples, scale, georef_of(source), _provenance_of(tags))
+        return _product_of(source, tags, source.read())
+
+
+def _product_of(source: Any, tags: Mapping[str, str], bands: np.ndarray) -> Product:
+    """The product of pixels (3, h, w) and of what the open GeoTIFF says of them."""
+    mean, std, samples = bands
+    scale = int(tags[SCALE_TAG])
+    return Product(mean, std, samples, scale, georef_of(source), _provenance_of(tags))
 
 
 def _write_npz(product: Product, path: Path) -> None:
