@@ -112,6 +112,7 @@ NPZ = {
     "georef": ({"georef": "not JSON"}, ["georef", "JSON"]),
     "georef of words": ({"georef": '{"crs": 1, "transform": 2, "rpc": 3}'}, ["georef"]),
     "CRS of no meaning": (georef(crs="nonsense"), ["CRS of `georef` as WKT", "'nonsense'"]),
+    "CRS of an address": (georef(crs="http://localhost/x"), ["as WKT, or a code", "http:"]),
     "CRS of nothing": (georef(crs=""), ["CRS of `georef` as WKT", "''"]),
     "CRS of a number": (georef(crs=32631), ["CRS of `georef` as WKT", "got 32631"]),
     "transform NaN": (georef(transform=[1, 0, np.nan, 0, 1, 0]), ["transform of finite numbers"]),

@@ -19,7 +19,7 @@ from pushframe.burst import Burst
 from pushframe.deliver import Order, deliver, is_finished
 from pushframe.errors import FileError, UsageError
 from pushframe.extent import Bounds, Window, window_of_bounds, within
-from pushframe.io import read_product
+from pushframe.io import read_product, write_product
 from pushframe.io.stac import (
     EXTENSIONS,
     Companions,
@@ -292,6 +292,19 @@ def test_a_place_without_longitude_and_latitude_is_delivered_and_said(
     write_burst(still_burst(), tmp_path / "c.npz")
     twin = deliver(Order(tmp_path / "c.npz", tmp_path / "c.tif", **CHEAP))
     assert "longitude" not in twin.provenance["notes"]
+
+
+def test_a_crs_may_be_a_code(tmp_path: Path) -> None:
+    write_burst(still_burst(georef=GeoRef("EPSG:32631", UTM)), tmp_path / "b.npz")
+    deliver(Order(tmp_path / "b.npz", tmp_path / "p.tif", **CHEAP))
+    write_burst(still_burst(), tmp_path / "c.npz")
+    deliver(Order(tmp_path / "c.npz", tmp_path / "c.tif", **CHEAP))
+    one, other = (json.loads((tmp_path / name).read_text()) for name in ("p.json", "c.json"))
+    assert one["geometry"] == other["geometry"]
+    assert one["properties"]["proj:code"] == "EPSG:32631"
+    assert read_product(tmp_path / "p.tif").georef == read_product(tmp_path / "c.tif").georef
+    write_product(read_product(tmp_path / "p.tif"), tmp_path / "q.tif")
+    assert read_product(tmp_path / "q.tif").georef == read_product(tmp_path / "p.tif").georef
 
 
 def test_rpc_that_lead_nowhere_have_no_footprint() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..burst import GeoRef
 from ..tally import Tally
-from .georef import crs_name, rpc_strings
+from .georef import crs_name, crs_of, rpc_strings
 from .product import BANDS
 from .raster import gdal
 
@@ -153,7 +153,7 @@ def _on_globe(georef: GeoRef, rows: np.ndarray, columns: np.ndarray) -> np.ndarr
 
         a, b, c, d, e, f = georef.transform
         x, y = a * columns + b * rows + c, d * columns + e * rows + f
-        return np.column_stack(transform(georef.crs, "EPSG:4326", x.tolist(), y.tolist()))
+        return np.column_stack(transform(crs_of(georef.crs), "EPSG:4326", x.tolist(), y.tolist()))
     from rasterio.errors import TransformWarning
     from rasterio.rpc import RPC
     from rasterio.transform import RPCTransformer
@@ -184,9 +184,7 @@ def _projection(shape: tuple[int, int], georef: GeoRef | None) -> dict[str, Any]
     fields: dict[str, Any] = {"proj:shape": list(shape)}
     if georef is None or georef.crs is None or georef.transform is None:
         return {**fields, "proj:code": None}
-    from rasterio.crs import CRS
-
-    crs = CRS.from_wkt(georef.crs)
+    crs = crs_of(georef.crs)
     authority = crs.to_authority()
     a, b, c, d, e, f = georef.transform
     rows, columns = _outline(shape)
