@@ -164,3 +164,11 @@ def test_a_tile_is_a_batch_of_one_and_costs_no_more_than_itself() -> None:
     assert tile.noise.b.tolist() == [9.0]
     again = tile.tile(slice(0, 5), slice(0, 5))  # of a batch
     assert torch.equal(again.frames, tile.frames[..., :5, :5])
+
+
+def test_days_are_not_mixed_in_a_batch() -> None:
+    burst = Burst.from_dn(np.random.default_rng(0).uniform(100, 200, (3, 8, 8)), torch.ones(3), 1e3)
+    other = dataclasses.replace(burst, days=True)
+    assert stack([other, other]).days
+    with pytest.raises(UsageError, match="batch them apart"):
+        stack([burst, other])

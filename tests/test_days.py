@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from pushframe import Burst, NoiseLaw, days, read_burst, super_resolve
+from pushframe import Burst, NoiseLaw, days, heldout, read_burst, super_resolve
+from pushframe.burst import Simulated
+from pushframe.data import DataConfig, read_bursts
 from pushframe.errors import BurstError
+from pushframe.evaluate import Case, evaluate
 from pushframe.filters import gaussian_blur
 from pushframe.forward import forward_model
 from pushframe.io import open_burst, write_burst
+from pushframe.methods import find_methods
 from pushframe.solver import peaks
 from pushframe.solver.judge import judge_residuals
 from pushframe.solver.motion import Task
@@ -92,11 +96,11 @@ def test_what_days_changed_is_measured_and_counts_as_noise():
     found = days.reconciled(hazy)
     # against the mean of the others, which is off itself: 1 + 1/6 of the variance
     assert float(found.var.median()) == pytest.approx(0.02**2 * 7 / 6, rel=0.3)
-    told = days.with_law_across_days(hazy)
+    told = days.with_law(hazy, 2)
     expected = float(found.var.median()) * WHITE_DN**2
     assert float(told.noise.b) == pytest.approx(expected + 3.0**2, rel=1e-3)
     assert "different days" in told.notes[-1]
-    bare = days.with_law_across_days(dataclasses.replace(hazy, noise=None))
+    bare = days.with_law(dataclasses.replace(hazy, noise=None), 2)
     assert float(bare.noise.b) == pytest.approx(expected, rel=0.1)
 
 
@@ -191,3 +195,41 @@ def test_what_changed_between_days_stays_out_and_is_no_other_peak(monkeypatch):
     task = dataclasses.replace(task, burst=dataclasses.replace(burst, days=False))  # twin
     with pytest.raises(pytest.fail.Exception):
         peaks.highest_peak(task, fit)
+
+
+def test_evaluate_treats_days_as_run_does(monkeypatch):
+    hazy, _, flow_px = bursts()
+    burst = dataclasses.replace(hazy.part(0), noise=None)
+    truth = scene((2 * SIDE + 32, 2 * SIDE + 32), 0)[16:-16, 16:-16]
+    cases = [Case("hazy", Simulated(burst, truth, flow_px[0]))]
+    mean = torch.from_numpy(super_resolve(burst, method="map").mean) / WHITE_DN
+    rms = float((mean - truth)[EDGE:-EDGE, EDGE:-EDGE].square().mean().sqrt())
+    found = evaluate(cases, ["map"])
+    psnr_db = found["methods"]["map"]["all"]["psnr_db"]
+    assert psnr_db == pytest.approx(-20 * np.log10(rms), abs=0.01)
+    assert "different days" in found["notes"][0]
+    monkeypatch.setattr("pushframe.evaluate.as_of_one_day", lambda burst: burst)
+    twin = evaluate(cases, ["map"])["methods"]["map"]["all"]["psnr_db"]
+    assert abs(twin - psnr_db) > 1
+
+
+def test_a_frame_held_out_has_no_say_in_what_the_days_agree_on():
+    hazy, _, flow_px = bursts()
+    bright = hazy.frames.clone()
+    bright[:, 3] += 0.3 * scene((SIDE, SIDE), 5)
+    both = [hazy, dataclasses.replace(hazy, frames=bright)]
+    method, rest = find_methods(["solver"])["solver"], [k for k in range(COUNT) if k != 3]
+    predicted = [next(heldout._without(batch, method, 2, flow_px, [3])).mean for batch in both]
+    torch.testing.assert_close(*predicted)
+    others = [days.reconciled(batch).burst.frames[:, rest] for batch in both]
+    assert not torch.allclose(*others, atol=1e-3)  # twin: reconciled with it
+
+
+def test_training_takes_no_frames_of_different_days(tmp_path):
+    hazy, same, _ = bursts()
+    config = DataConfig(bursts=str(tmp_path), frames=(4, 7), size=32)
+    write_burst(dataclasses.replace(same.part(0), days=False), tmp_path / "a.npz")
+    assert len(read_bursts(tmp_path, config, 2)) == 1
+    write_burst(hazy.part(0), tmp_path / "b.npz")
+    with pytest.raises(BurstError, match="frames of one day"):
+        read_bursts(tmp_path, config, 2)

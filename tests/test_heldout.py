@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -152,6 +153,10 @@ def test_tiles_and_frames_are_spread() -> None:
         (slice(968, 1064), slice(0, 96)),
         (slice(1936, 2032), slice(0, 96)),
     ]
+    for side in (96, 200, 300, 384, 500):
+        places = [range(*part[0].indices(side)) for part in spread_tiles((side, side))]
+        assert all(set(a).isdisjoint(b) for a, b in pairwise(places))
+    assert len(places) == 2
     assert evenly(range(15), 6) == [0, 3, 6, 8, 11, 14]
     assert evenly([2, 5], 6) == [2, 5]
 

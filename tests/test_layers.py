@@ -17,7 +17,7 @@ CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
 
 # A module imports only from rows above its own.
 RANKS = [
-    ["errors", "version"],
+    ["errors", "version", "once"],
     ["checks"],
     ["burst", "config", "bootstrap", "tally"],
     ["geometry", "filters", "scenes", "linear", "folding", "rpc", "extent", "product"],

@@ -121,3 +121,15 @@ def test_a_law_from_frames_that_cannot_be_registered_is_said_to_be_doubtful() ->
         said.append(with_noise_law(burst, 2).notes)
     assert [len(notes) for notes in said] == [1, 2]
     assert "The scene shows too little to register its frames by" in said[1][1]
+
+
+def test_a_frame_that_does_not_show_the_middle_has_no_say() -> None:
+    burst = burst_of("affine")
+    valid = burst.valid.clone()
+    valid[2, 4:-4, 4:-4] = False
+    holed = dataclasses.replace(burst, valid=valid, noise=None)
+    told = with_noise_law(holed, 2)
+    without = with_noise_law(unknown(burst.select([0, 1, *range(3, burst.count)])), 2)
+    assert told.count == burst.count
+    assert float(told.noise.a) == float(without.noise.a)
+    assert float(told.noise.b) == float(without.noise.b)

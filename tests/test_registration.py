@@ -12,7 +12,7 @@ from earth import pushframe_frames
 from skimage.registration import phase_cross_correlation
 
 from pushframe import Burst
-from pushframe.registration import phase_correlation, register
+from pushframe.registration import NEAR_PX, phase_correlation, register
 from pushframe.simulate import PRESETS, simulate
 
 
@@ -93,3 +93,16 @@ def test_a_strip_of_a_frame_is_not_led_astray() -> None:
         misled.append((phase_correlation(burst)[0] - torch.from_numpy(shifts)).abs().max())
     assert max(found) < 0.2
     assert max(misled) > 5  # twin: what phase correlation says of the strip
+
+
+def test_a_mask_in_one_burst_moves_no_frame_of_another() -> None:
+    """A foreign frame, which may be anywhere, is where it would be if its burst were alone."""
+    setting = dataclasses.replace(PRESETS["paper"], size=48, frames=5)
+    batch = simulate(sources(setting, 4), setting, torch.Generator().manual_seed(2)).burst
+    frames, valid = batch.frames.clone(), batch.valid.clone()
+    frames[:3, 2] = frames[1:, 3]  # of another scene
+    valid[3, 1, 20, 20] = False
+    alone = register(dataclasses.replace(batch, frames=frames).part(torch.arange(3)))
+    together = register(dataclasses.replace(batch, frames=frames, valid=valid))[:3]
+    assert bool((alone[:, 2].abs() > NEAR_PX).any())  # or else nothing is tested
+    torch.testing.assert_close(together, alone, atol=1e-3, rtol=0)

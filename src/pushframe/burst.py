@@ -206,8 +206,8 @@ class Burst:
             georef=self.georef if order[0] == 0 else None,
         )
 
-    def part(self, index: Tensor) -> Burst:
-        """Some bursts of a batch."""
+    def part(self, index: Tensor | int) -> Burst:
+        """Some bursts of a batch; or one of them, no batch any more."""
         return dataclasses.replace(
             self,
             frames=self.frames[index],
@@ -275,6 +275,13 @@ def stack(bursts: Sequence[Burst]) -> Burst:
         len(known) in (0, len(laws)),
         "a noise law in all bursts of a batch or in none",
         f"{len(known)} of {len(laws)}",
+        "batch them apart",
+        UsageError,
+    )
+    require(
+        len({burst.days for burst in bursts}) == 1,
+        "bursts of one day in a batch, or bursts of different days",
+        "both",
         "batch them apart",
         UsageError,
     )

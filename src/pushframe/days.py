@@ -17,7 +17,7 @@ from torch import Tensor
 from .burst import Burst, NoiseLaw
 from .filters import gaussian_blur
 from .forward import forward_model
-from .noise_law import first_guess
+from .noise_law import first_guess, middle_of, with_noise_law
 from .registration import register
 
 BASE_SIGMA_PX = 1.0  # of the low-pass: aliases are taken to live in the rest
@@ -97,20 +97,36 @@ def _moved(images: Tensor, flow_px: Tensor) -> Tensor:
     return model.forward(images.flatten(0, 1))[:, 0].unflatten(0, batch)
 
 
-def with_law_across_days(burst: Burst) -> Burst:
-    """A batch of one with the law of its noise and of what the days changed, and a note.
+def as_of_one_day(burst: Burst) -> Burst:
+    """A batch, reconciled where its frames are of different days and it has a noise law."""
+    return reconciled(burst).burst if burst.days and burst.noise is not None else burst
+
+
+def with_law(burst: Burst, scale: int) -> Burst:
+    """One burst, or a batch of it, with its noise law; estimated where none is given, and said.
+
+    That of frames of different days counts what the days changed.
+    """
+    if burst.days and burst.count >= MIN_FRAMES:
+        return _with_law_across_days(burst)
+    return with_noise_law(burst, scale)
+
+
+def _with_law_across_days(burst: Burst) -> Burst:
+    """The law of the noise and of what the days changed, as the middle tells, and a note.
 
     `var = a * dn + b + days`, `days` being the usual frame's variance about the common image.
     """
-    given = burst.noise
-    law = first_guess(burst) if given is None else given
-    found = reconciled(dataclasses.replace(burst, noise=law)).var
-    days = (found * burst.gain**2).nanmedian(1).values  # DN^2
+    middle = burst.tile(*middle_of(burst.shape))
+    given = middle.noise
+    law = first_guess(middle) if given is None else given
+    found = reconciled(dataclasses.replace(middle, noise=law)).var
+    days = (found * middle.gain**2).nanmedian(1).values  # DN^2
     if given is None:
         given = NoiseLaw(torch.zeros_like(days), torch.zeros_like(days))
     note = (
         "The frames are of different days: their low-pass is the one they agree on, and the "
         f"{float(days[0].sqrt()):.3g} DN rms by which the usual frame was off count as noise."
     )
-    noise = NoiseLaw(given.a, given.b + days)
+    noise = NoiseLaw(given.a, given.b + days).map(lambda x: x.view(burst.white_level.shape))
     return dataclasses.replace(burst, noise=noise, notes=(*burst.notes, note))

@@ -13,11 +13,11 @@ from torch import Tensor
 from .bootstrap import DRAWS, SEED, balanced_mean, interval_90
 from .burst import Simulated, stack
 from .checks import require
+from .days import as_of_one_day, with_law
 from .errors import UsageError
 from .io.guard import naming
 from .methods import Estimate, find_methods
 from .metrics import LEVELS, Metrics
-from .noise_law import with_noise_law
 
 SCHEMA = "pushframe-evaluation/1"
 PAIRED_WITH = "map"
@@ -41,14 +41,13 @@ class Evaluation:
         self.bursts = 0
         self.notes: list[str] = []
 
-    def with_noise_law(self, case: Case) -> Case:
+    def with_law(self, case: Case) -> Case:
         """The case with a noise law, estimated where its burst has none, as `run` does."""
         made = case.simulated
-        if made.burst.noise is not None:
-            return case
         with naming(Path(case.group)):
-            burst = with_noise_law(made.burst, made.scale)
-        self.notes.append(f"{case.group}: {burst.notes[-1]}")
+            burst = with_law(made.burst, made.scale)
+        if told := " ".join(burst.notes[len(made.burst.notes) :]):
+            self.notes.append(f"{case.group}: {told}")
         return Case(case.group, dataclasses.replace(made, burst=burst))
 
     def update(self, cases: Sequence[Case], estimates: Mapping[str, Estimate]) -> None:
@@ -127,9 +126,9 @@ def evaluate(
     chosen = find_methods(methods)
     evaluation = Evaluation(border_hpx, true_motion)
     if any(method.weighs_noise for method in chosen.values()):
-        cases = map(evaluation.with_noise_law, cases)
+        cases = map(evaluation.with_law, cases)
     for group in _batches(cases, batch):
-        burst = stack([case.simulated.burst for case in group]).to(device)
+        burst = as_of_one_day(stack([case.simulated.burst for case in group]).to(device))
         flow_px = _stacked_flow(group, burst.frames) if true_motion else None
         if true_motion:
             _check_flow(flow_px, group[0].group)
@@ -174,4 +173,5 @@ def _batches(cases: Iterable[Case], size: int) -> Iterator[list[Case]]:
 def _kind(case: Case) -> tuple[object, ...]:
     made = case.simulated
     flow = None if made.flow_px is None else made.flow_px.shape
-    return made.burst.frames.shape, made.truth.shape, made.burst.noise is None, flow
+    burst = made.burst
+    return burst.frames.shape, made.truth.shape, burst.noise is None, burst.days, flow

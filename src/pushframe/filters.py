@@ -1,12 +1,12 @@
-"""Low-pass filters shared by noise estimation, registration and simulation."""
+"""Gaussian low-pass, running maximum, Tukey window."""
 
 from __future__ import annotations
-
-from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from .once import made_once
 
 LARGEST_MATRIX = 512  # px of a side up to which a product costs less than a convolution
 
@@ -29,11 +29,10 @@ def gaussian_blur(image: Tensor, sigma_px: float) -> Tensor:
     return _blur_rows(rows.mT.contiguous(), sigma_px).mT.unflatten(0, image.shape[:2])
 
 
-@lru_cache(maxsize=32)
+@made_once
 def _blur_matrix(size: int, sigma_px: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The low-pass along one axis as a matrix, (size, size)."""
-    with torch.inference_mode(False):  # kept, and maybe trained through later
-        return _blur_rows(torch.eye(size, dtype=dtype, device=device)[None], sigma_px)[0].mT
+    return _blur_rows(torch.eye(size, dtype=dtype, device=device)[None], sigma_px)[0].mT
 
 
 def _blur_rows(image: Tensor, sigma_px: float) -> Tensor:

@@ -6,10 +6,10 @@ low-res frequency (rows, then the non-negative half of the columns).
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
+
+from .once import made_once
 
 
 def fold(spectrum: Tensor, scale: int) -> Tensor:
@@ -36,7 +36,7 @@ def half_weight(width: int, like: Tensor) -> Tensor:
     return _half_weight(width, like.device)
 
 
-@lru_cache(maxsize=8)
+@made_once
 def _half_weight(width: int, device: torch.device) -> Tensor:
     own_mirror = 2 * torch.arange(width // 2 + 1, device=device) % width == 0
     return 2 - own_mirror.float()
@@ -53,7 +53,7 @@ def to_image(folded: Tensor, scale: int, width: int) -> Tensor:
     return torch.fft.ifft2(unfold(weighted, scale, width), norm="ortho").real
 
 
-@lru_cache(maxsize=8)
+@made_once
 def half_places(
     size: tuple[int, int], scale: int, device: torch.device
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
@@ -86,8 +86,7 @@ def half_places(
 
 def taken(values: Tensor, places: Tensor, sign: Tensor) -> Tensor:
     """Complex numbers (B, F) from their places, conjugate where the sign says so."""
-    taken = torch.view_as_real(values.index_select(1, places)) * sign
-    return torch.view_as_complex(taken)
+    return torch.view_as_complex(torch.view_as_real(values.index_select(1, places)) * sign)
 
 
 def power_of(values: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
 from typing import Protocol
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from .filters import LARGEST_MATRIX
 from .geometry import flow_field, pixel_grid
+from .once import made_once
 
 HALF_WIDTH = 12
 KAISER_BETA = 8.0
@@ -81,11 +81,10 @@ def sinc_taps(fraction: Tensor) -> Tensor:
     return taps / taps.sum(-1, keepdim=True)
 
 
-@cache
+@made_once
 def _tap_places(device: torch.device) -> Tensor:
     """The pixels that the taps weigh, -11 to 12."""
-    with torch.inference_mode(False):
-        return torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=device)
+    return torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=device)
 
 
 def split_position(offset: Tensor) -> tuple[Tensor, Tensor]:
@@ -205,7 +204,7 @@ class Flows:
         return other
 
 
-@cache
+@made_once
 def _fine_filter() -> Tensor:
     """What one pixel becomes on the fine image: the sinc kernel at half-pixel steps, unblurred.
 
@@ -241,11 +240,10 @@ def _refined_adjoint(fine: Tensor) -> Tensor:
     return tall.mT @ fine @ wide
 
 
-@lru_cache(maxsize=32)
+@made_once
 def _refining(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """`_refine` of one axis as a matrix, (2 size + 6, size)."""
-    with torch.inference_mode(False):  # kept, and maybe trained through later
-        return _refine(torch.eye(size, dtype=dtype, device=device)[None])[0].mT.contiguous()
+    return _refine(torch.eye(size, dtype=dtype, device=device)[None])[0].mT.contiguous()
 
 
 def _refine(image: Tensor) -> Tensor:

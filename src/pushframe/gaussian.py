@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +18,7 @@ from .folding import half_weight, image_frequencies, to_image
 from .forward import canvas_shape, forward_model
 from .linear import conjugate_gradients
 from .local_prior import LocalPrior
+from .once import made_once
 from .ops import spread
 from .prior import scaled, spectral_basis, spectrum_at
 from .spectral import AliasBlocks, transfer
@@ -35,20 +35,18 @@ def weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
     return (values * weight).sum((1, 2, 3), keepdim=True) / total
 
 
-@lru_cache(maxsize=8)
+@made_once
 def _canvas_basis(canvas: tuple[int, int], device: torch.device) -> Tensor:
     """The knots' weights at the frequencies of a canvas' half spectrum, (h, w // 2 + 1, TERMS)."""
-    with torch.inference_mode(False):  # kept, and maybe trained through later
-        rows = torch.fft.fftfreq(canvas[0], device=device)[:, None]
-        return spectral_basis(rows, torch.fft.rfftfreq(canvas[1], device=device))
+    rows = torch.fft.fftfreq(canvas[0], device=device)[:, None]
+    return spectral_basis(rows, torch.fft.rfftfreq(canvas[1], device=device))
 
 
-@lru_cache(maxsize=8)
+@made_once
 def folded_basis(lattice: tuple[int, int], scale: int, device: torch.device) -> Tensor:
     """The knots' weights at the aliases of a lattice's frequencies, (K, a, c, TERMS)."""
-    with torch.inference_mode(False):
-        like = torch.zeros((), device=device)
-        return spectral_basis(*image_frequencies(lattice, scale, like))
+    like = torch.zeros((), device=device)
+    return spectral_basis(*image_frequencies(lattice, scale, like))
 
 
 class GaussianProblem:

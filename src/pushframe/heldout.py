@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from .burst import Burst, Posterior, stack
+from .days import as_of_one_day
 from .geometry import pixel_grid, sample_at, subsample
 from .infer import Source, believed, facts_of, tiled_batch
 from .methods import Method, find_methods
@@ -128,8 +129,8 @@ def check_held_out(
     """The check on up to 2 tiles and 6 frames, spread evenly; None where it cannot be made.
 
     It cannot with fewer than 3 frames, or by a method without motion or error bar. Motion comes
-    from all frames; image and error bar from all but the one held out. facts: levels and noise
-    law, scene: motion, where they are known already.
+    from all frames; image and error bar from all but the one held out, what frames of different
+    days agree on, too. facts: levels and noise law, scene: motion, where they are known already.
     """
     chosen = find_methods([method])[method]
     facts = facts or facts_of(source, scale, chosen.weighs_noise)
@@ -137,10 +138,11 @@ def check_held_out(
         return None
     tiles = spread_tiles(source.shape)
     batch = tiled_batch(source, tiles, facts).to(device)
-    whole = chosen.run(batch, scale, believed(scene, source, tiles, device))
+    of_one_day = as_of_one_day(batch)
+    whole = chosen.run(of_one_day, scale, believed(scene, source, tiles, device))
     if whole.flow_px is None or whole.posterior.var is None:
         return None
-    used = batch.valid if whole.used is None else whole.used
+    used = of_one_day.valid if whole.used is None else whole.used
     batch = dataclasses.replace(batch, valid=used)  # clouds are no fault of the bars either
     flow_px, bends = _simplest(whole.flow_px)
     motion_var = _motion_variance(batch, chosen, scale, whole.posterior.var, flow_px)
@@ -171,7 +173,7 @@ def _motion_variance(
     batch: Burst, method: Method, scale: int, var: Tensor, flow_px: Tensor
 ) -> Tensor:
     """What estimating the motion adds to the error bars, (B, s*H, s*W)."""
-    known = method.run(batch, scale, flow_px).posterior.var
+    known = method.run(as_of_one_day(batch), scale, flow_px).posterior.var
     assert known is not None
     return (var - known).nan_to_num().clamp(min=0)
 
@@ -179,7 +181,7 @@ def _motion_variance(
 def spread_tiles(shape: tuple[int, int]) -> list[Tile]:
     """Up to 2 tiles at the thirds of the diagonal; the middle where they would overlap."""
     sides = [min(TILE_PX, size) for size in shape]
-    apart = max(shape) >= 3 * TILE_PX
+    apart = max(shape) >= (MAX_TILES + 2) * TILE_PX  # they are a third of what is left apart
     shares = [(k + 1) / (MAX_TILES + 1) for k in range(MAX_TILES)] if apart else [0.5]
     tiles = []
     for share in shares:
@@ -213,7 +215,7 @@ def _without(
         others = sorted((n for n in range(batch.count) if n != k), key=lambda n: -share[n])
         bursts.append(batch.select(others))
         flows.append((flow_px - flow_px[:, k : k + 1])[:, others])
-    posterior = method.run(stack(bursts), scale, torch.cat(flows)).posterior
+    posterior = method.run(as_of_one_day(stack(bursts)), scale, torch.cat(flows)).posterior
     assert posterior.var is not None
     size = len(batch.frames)
     pairs = zip(posterior.mean.split(size), posterior.var.split(size), strict=True)
@@ -243,7 +245,11 @@ def _residual(
     assert batch.noise is not None
     noise = normalised_noise_var(batch.noise, signal[:, None], batch.gain[:, held : held + 1])[:, 0]
     noise = noise.clamp(min=QUANTISATION_DN2 / float(batch.gain[0, held]) ** 2)
-    return (frame - signal)[good], (gain**2 * bar)[good], noise[good]
+    residual = frame - signal
+    if batch.days:  # nor is the haze of a day
+        off = residual.masked_fill(~good, torch.nan).flatten(1).nanmedian(1).values
+        residual = residual - off[:, None, None]
+    return residual[good], (gain**2 * bar)[good], noise[good]
 
 
 def _figures(name: str, residual: Tensor, bar: Tensor, noise: Tensor) -> HeldOutFrame | None:

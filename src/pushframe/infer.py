@@ -17,20 +17,18 @@ from torch import Tensor
 from .baselines import weighted_splat
 from .burst import Burst, GeoRef
 from .checks import check_scale, require
-from .days import MIN_FRAMES, reconciled, with_law_across_days
+from .days import as_of_one_day, with_law
 from .errors import UsageError
 from .geometry import upscale_georef
 from .methods import METHODS, Estimate, best_method, find_methods
 from .motion_table import FrameMotion, MotionTable
-from .noise_law import MIDDLE_PX, with_noise_law
+from .noise_law import middle_of
 from .ops import splat
 from .product import Product
 from .scene_motion import SceneMotion, register_scene
 from .seams import Block, Seams, Tile, tile_axes, tile_corners, tiles_at_once
 from .solver import Belief
 from .version import __version__
-
-MIN_COVER = 0.5  # of the middle, by a frame whose noise is to be told
 
 
 class Source(Protocol):
@@ -129,7 +127,7 @@ class Reconstruction:
 
         def cut(tiles: Sequence[Tile]) -> tuple[Burst, Tensor]:
             batch = tiled_batch(self.source, tiles, self.facts).to(self.device)
-            return batch, moves_of(self.source, tiles).to(self.device)
+            return as_of_one_day(batch), moves_of(self.source, tiles).to(self.device)
 
         at_once = tiles_at_once(self.device, self.facts.count, self.scale)
         return register_scene(self.source.shape, cut, self.scale, at_once)
@@ -175,7 +173,7 @@ class Reconstruction:
 
     def _lay_tiles(self, tiles: list[Tile], seams: Seams) -> Iterator[Block]:
         """Reconstruct tiles of one size as a batch and lay them down."""
-        batch = tiled_batch(self.source, tiles, self.facts).to(self.device)
+        batch = as_of_one_day(tiled_batch(self.source, tiles, self.facts).to(self.device))
         belief = believed(self.scene, self.source, tiles, self.device)
         estimate: Estimate = self.method.run(batch, self.scale, belief)
         samples = count_samples(batch, estimate, self.scale)
@@ -243,13 +241,10 @@ def believed(
 
 
 def tiled_batch(source: Source, tiles: Sequence[Tile], facts: Burst) -> Burst:
-    """Windows of one size as a batch, with the levels and the noise law of `facts`.
-
-    Frames of different days are reconciled, tile by tile.
-    """
+    """Windows of one size as a batch, with the levels and the noise law of `facts`."""
     parts = [source.tile(*tile) for tile in tiles]
     count = len(tiles)
-    batch = Burst(
+    return Burst(
         frames=torch.cat([part.frames for part in parts]),
         exposure=facts.exposure.expand(count, -1),
         white_level=facts.white_level.expand(count),
@@ -259,40 +254,15 @@ def tiled_batch(source: Source, tiles: Sequence[Tile], facts: Burst) -> Burst:
         names=facts.names,
         days=facts.days,
     )
-    return reconciled(batch).burst if facts.days and facts.noise is not None else batch
 
 
 def facts_of(source: Source, scale: int, noise: bool) -> Burst:
     """The middle of the frames, a batch of one: its levels, law and names hold for all windows.
 
-    noise: whether the law is needed, and estimated where it is not given, from the frames that
-    cover the middle. At most MIDDLE_PX a side.
+    noise: whether the law is needed, and estimated where it is not given.
     """
-    starts = [max(0, (size - MIDDLE_PX) // 2) for size in source.shape]
-    rows, columns = (
-        slice(start, min(start + MIDDLE_PX, size))
-        for start, size in zip(starts, source.shape, strict=True)
-    )
-    middle = source.tile(rows, columns)
-    if noise and middle.days and middle.count >= MIN_FRAMES:
-        return with_law_across_days(middle)
-    if not noise or middle.noise is not None:
-        return middle
-    share = middle.valid[0].float().mean((-1, -2))
-    seen = [k for k in range(middle.count) if float(share[k]) >= MIN_COVER]
-    part = middle.select(seen or [0])
-    alone = Burst(
-        frames=part.frames[0],
-        exposure=part.exposure[0],
-        white_level=part.white_level[0],
-        valid=part.valid[0],
-        black_level=part.black_level[0],
-        names=part.names,
-        notes=part.notes,
-    )
-    told = with_noise_law(alone, scale)
-    assert told.noise is not None
-    return dataclasses.replace(middle, noise=told.noise.map(lambda x: x[None]), notes=told.notes)
+    middle = source.tile(*middle_of(source.shape))
+    return with_law(middle, scale) if noise else middle
 
 
 def _provenance(burst: Burst, method: str, scale: int, device: torch.device) -> dict[str, str]:

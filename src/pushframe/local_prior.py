@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from .linear import sum_of_products
+from .once import made_once
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,20 +79,19 @@ def _analysed(whitened: Tensor, canvas: tuple[int, int]) -> Tensor:
     return torch.fft.irfft2(whitened[:, None] * _directions(canvas, whitened.device), s=canvas)
 
 
-@lru_cache(maxsize=8)
+@made_once
 def _directions(canvas: tuple[int, int], device: torch.device) -> Tensor:
     """1 and the cosines of each frequency's direction, (3, h, w // 2 + 1), the latter times i.
 
     Where a frequency is its own mirror along an axis, that cosine stays real: an imaginary one
     would be lost in a real image.
     """
-    with torch.inference_mode(False):
-        fy = torch.fft.fftfreq(canvas[0], device=device)[:, None]
-        fx = torch.fft.rfftfreq(canvas[1], device=device)
-        radius = torch.sqrt(fy**2 + fx**2)
-        turned = []
-        for frequency in torch.broadcast_tensors(fy, fx):
-            cosine = torch.where(radius > 0, frequency / radius, math.sqrt(0.5))
-            mirror = (frequency.abs() == 0.5) | (radius == 0)
-            turned.append(torch.where(mirror, cosine.abs() + 0j, 1j * cosine))
-        return torch.stack([torch.ones_like(turned[0]), *turned])
+    fy = torch.fft.fftfreq(canvas[0], device=device)[:, None]
+    fx = torch.fft.rfftfreq(canvas[1], device=device)
+    radius = torch.sqrt(fy**2 + fx**2)
+    turned = []
+    for frequency in torch.broadcast_tensors(fy, fx):
+        cosine = torch.where(radius > 0, frequency / radius, math.sqrt(0.5))
+        mirror = (frequency.abs() == 0.5) | (radius == 0)
+        turned.append(torch.where(mirror, cosine.abs() + 0j, 1j * cosine))
+    return torch.stack([torch.ones_like(turned[0]), *turned])

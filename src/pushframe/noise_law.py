@@ -37,6 +37,7 @@ DOUBTFUL_SHIFT_PX = 0.05  # stated error of the motion beyond which a law is dou
 FLAT_SHARE = 0.1  # of the blocks, that are taken for flat in the first guess
 BLOCK_PX = 8
 MIDDLE_PX = 128  # side of the part of a large frame that is looked at
+MIN_COVER = 0.5  # of it, by a frame whose noise is to be told
 
 
 def estimate_noise_law(burst: Burst, scale: int = 2) -> NoiseLaw:
@@ -77,16 +78,18 @@ def _law_and_shift_error(burst: Burst, scale: int) -> tuple[NoiseLaw, float]:
 
 
 def with_noise_law(burst: Burst, scale: int) -> Burst:
-    """The burst with its noise law, estimated from its middle where none is given, and said so."""
+    """One burst, a batch of it too, with its noise law; one that is not given is estimated.
+
+    It is told from the frames that show the middle, and said in a note.
+    """
     if burst.noise is not None:
         return burst
-    starts = [max(0, (size - MIDDLE_PX) // 2) for size in burst.shape]
-    rows, columns = (slice(start, start + MIDDLE_PX) for start in starts)
-    middle = dataclasses.replace(
-        burst, frames=burst.frames[:, rows, columns], valid=burst.valid[:, rows, columns]
-    )
-    _check_estimable(middle, scale)
-    law, error_px = _law_and_shift_error(middle.to("cpu"), scale)
+    middle = burst.tile(*middle_of(burst.shape))
+    share = middle.valid[0].float().mean((-1, -2)).tolist()
+    seen = [k for k in range(middle.count) if share[k] >= MIN_COVER]
+    alone = middle.select(seen or [0]).part(0)
+    _check_estimable(alone, scale)
+    law, error_px = _law_and_shift_error(alone.to("cpu"), scale)
     notes = [f"The noise law var = {float(law.a):.4g} * dn + {float(law.b):.4g} was estimated."]
     if error_px > DOUBTFUL_SHIFT_PX:
         notes.append(
@@ -94,6 +97,16 @@ def with_noise_law(burst: Burst, scale: int) -> Burst:
             f"{error_px:.2g} px rms): do not rely on that law."
         )
     return dataclasses.replace(burst, noise=law, notes=(*burst.notes, *notes))
+
+
+def middle_of(shape: tuple[int, int]) -> tuple[slice, slice]:
+    """Rows and columns of the middle of a frame, at most MIDDLE_PX of each."""
+    starts = (max(0, (size - MIDDLE_PX) // 2) for size in shape)
+    rows, columns = (
+        slice(start, min(start + MIDDLE_PX, size))
+        for start, size in zip(starts, shape, strict=True)
+    )
+    return rows, columns
 
 
 def first_guess(burst: Burst) -> NoiseLaw:
@@ -118,7 +131,7 @@ class _Alike:
     def __init__(self, burst: Burst, scale: int) -> None:
         seen, kept, start_px = without_foreign(burst)
         self.fit = fit_motion(seen, start_px, kept, scale)
-        self.good = seen.valid & ~self.fit.outlier & self.fit.kept[..., None, None]
+        self.good = self.fit.good(seen)
         self.burst, self.scale = burst, scale
         self.gain = self.fit.gain[..., None, None]
         self.to_dn = self.gain * burst.gain[..., None, None]
@@ -149,7 +162,8 @@ def _well_inside(burst: Burst) -> Tensor:
 
     Near them the image is much less known, and more of it is missed than the blocks foretell.
     """
-    rows, columns = (torch.zeros(size, dtype=torch.bool) for size in burst.shape)
+    device = burst.frames.device
+    rows, columns = (torch.zeros(size, dtype=torch.bool, device=device) for size in burst.shape)
     for axis in (rows, columns):
         margin = min(BORDER_PX, len(axis) // 8)
         axis[margin : len(axis) - margin] = True

@@ -7,11 +7,12 @@ that grow and fade along the radius. Streets, rows and an optic's own axes give 
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from .once import made_once
 
 KNOTS = 20  # of the curve
 RINGS = (0.125, 0.25, 0.5)  # cycles per high-res px, where the waves have heights of their own
@@ -81,13 +82,12 @@ def without_directions(knots: Tensor) -> Tensor:
     return F.pad(knots[:, :KNOTS], [0, WAVES])
 
 
-@cache
+@made_once
 def _roughness(device: torch.device) -> tuple[Tensor, Tensor]:
     """The quadratic form of second differences of the knots, and the unit matrix."""
-    with torch.inference_mode(False):  # kept, and maybe trained through later
-        unit = torch.eye(KNOTS, device=device)
-        bend = unit[:-2] - 2 * unit[1:-1] + unit[2:]
-        return SMOOTHNESS * bend.T @ bend, unit
+    unit = torch.eye(KNOTS, device=device)
+    bend = unit[:-2] - 2 * unit[1:-1] + unit[2:]
+    return SMOOTHNESS * bend.T @ bend, unit
 
 
 def fit_spectrum(
@@ -173,13 +173,12 @@ def power_law(variance: Tensor) -> Tensor:
     return without_directions(_unit_power_law(variance.device) + variance.log()[:, None])
 
 
-@cache
+@made_once
 def _unit_power_law(device: torch.device) -> Tensor:
     """The curve of variance 1, (KNOTS,)."""
-    with torch.inference_mode(False):  # kept, and maybe trained through later
-        low, high = math.log10(LOWEST), math.log10(math.sqrt(0.5))
-        frequency = torch.logspace(low, high, KNOTS, device=device)
-        log_shape = -1.25 * (frequency**2 + 1e-4).log()
-        side = torch.fft.fftfreq(256, device=device)
-        mean = (radial_basis(side[:, None], side) @ log_shape).exp().mean()
-        return log_shape - mean.log()
+    low, high = math.log10(LOWEST), math.log10(math.sqrt(0.5))
+    frequency = torch.logspace(low, high, KNOTS, device=device)
+    log_shape = -1.25 * (frequency**2 + 1e-4).log()
+    side = torch.fft.fftfreq(256, device=device)
+    mean = (radial_basis(side[:, None], side) @ log_shape).exp().mean()
+    return log_shape - mean.log()

@@ -18,6 +18,7 @@ from .ops import bilinear
 AGREEMENT_SMOOTHING_PX = 1.5
 FILL_SIGMA_PX = 4.0
 MIN_SIDE_PX = 8
+BRIGHTNESS_BORDER_PX = 4  # by which a flow may differ from its mean
 WELL_SEEN = 0.8  # share of its pixels that a frame must show to be compared with
 NEAR_PX = 2.0  # a jump further than this needs the images to agree, where they have holes
 
@@ -39,8 +40,8 @@ def register(burst: Burst) -> Tensor:
     masked = moved.valid.to(start).mean((-1, -2)) < WELL_SEEN
     if bool(masked.any()):
         start = torch.where(masked[..., None], masked_match(moved), start)
-    far = (start.abs() > NEAR_PX).any(-1)
-    if bool(far.any()) and not bool(moved.valid.all()):
+    far = (start.abs() > NEAR_PX).any(-1) & ~moved.valid.flatten(1).all(1, keepdim=True)
+    if bool(far.any()):
         start = _believable(moved, start, far)
     shift = lucas_kanade(moved, start)
     if anchor is None:
@@ -169,6 +170,19 @@ def lucas_kanade(
         flow = flow + change[..., :2].clamp(-0.5, 0.5)
         gain = (gain + change[..., 2:]).clamp(0.5, 2.0)
     return flow * _moving(burst.count, flow)
+
+
+def brightness(burst: Burst, flow_px: Tensor) -> Tensor:
+    """Each frame's mean over the reference's, where both show the same, (B, N).
+
+    flow_px: (B, N, 2, H, W) from frame to reference. 1 where next to nothing is shown by both.
+    """
+    smooth = masked_blur(burst.frames, burst.valid, AGREEMENT_SMOOTHING_PX)
+    shown = _overlap(burst, flow_px.mean((-1, -2)), BRIGHTNESS_BORDER_PX).to(smooth)
+    reference = forward_model(flow_px, burst.shape, 1, 0).forward(smooth[:, 0])
+    of_frame, of_reference = ((shown * image).sum((-1, -2)) for image in (smooth, reference))
+    enough = (shown.sum((-1, -2)) >= MIN_SIDE_PX**2) & (of_reference > 0)
+    return torch.where(enough, of_frame / of_reference.clamp(min=1e-12), 1)
 
 
 def _overlap(burst: Burst, shift_px: Tensor, border_px: int) -> Tensor:

@@ -162,16 +162,8 @@ def simulate_one(source: Tensor, setting: Simulation, seed: int) -> Simulated:
     """One burst (no batch axis) from one source image (S, S), drawn on the CPU from `seed`."""
     generator = torch.Generator().manual_seed(seed)
     made = simulate(source[None], setting, generator)
-    burst = made.burst
-    single = Burst(
-        burst.frames[0],
-        burst.exposure[0],
-        burst.white_level[0],
-        burst.noise.map(lambda x: x[0]) if burst.noise else None,
-        burst.valid[0],
-    )
     flow_px = None if made.flow_px is None else made.flow_px[0]
-    return Simulated(single, made.truth[0], flow_px)
+    return Simulated(made.burst.part(0), made.truth[0], flow_px)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from types import ModuleType
 
 import torch
@@ -25,6 +25,7 @@ from torch import Tensor
 from .folding import half_places, taken
 from .forward import HALF_WIDTH, per_axis, sinc_taps, split_position
 from .linear import small_inverse, sum_of_products
+from .once import made_once
 from .ops.fused import kernels
 
 LOW_ROWS = 3  # frequencies along an axis up to which `typical_rows` are all
@@ -87,7 +88,7 @@ def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Transfer:
     return Transfer(rows / scale, columns[..., : lattice[1] // 2 + 1], lattice[1])
 
 
-@lru_cache(maxsize=8)
+@made_once
 def _waves(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Frequencies (size,) in cycles per px, and their waves at the kernel's taps, (24, size)."""
     frequency = torch.fft.fftfreq(size, device=device)
@@ -241,20 +242,19 @@ def _all_rows(change: Tensor) -> Tensor:
     return torch.arange(change.shape[-2], device=change.device)
 
 
-@lru_cache(maxsize=8)
+@made_once
 def typical_rows(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Rows of a spectrum that can stand for all of it, (a',), and for how many each does, (a',).
 
     The lowest stand for themselves: there lies what frames show of their gains.
     """
-    with torch.inference_mode(False):
-        row = torch.arange(size, device=device)
-        low = torch.minimum(row, size - row) <= LOW_ROWS
-        lowest, others = row[low], row[~low]
-        some = others[::OTHER_ROWS]
-        times = torch.ones(len(lowest) + len(some), device=device)
-        times[len(lowest) :] = len(others) / max(len(some), 1)
-        return torch.cat([lowest, some]), times
+    row = torch.arange(size, device=device)
+    low = torch.minimum(row, size - row) <= LOW_ROWS
+    lowest, others = row[low], row[~low]
+    some = others[::OTHER_ROWS]
+    times = torch.ones(len(lowest) + len(some), device=device)
+    times[len(lowest) :] = len(others) / max(len(some), 1)
+    return torch.cat([lowest, some]), times
 
 
 def _fused(rows: Tensor) -> ModuleType | None:

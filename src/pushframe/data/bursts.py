@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -44,6 +45,12 @@ def read_bursts(
                 f"{path} of at least {config.frames[0]} frames of {config.size}x{config.size} px",
                 f"{burst.count} frames of {burst.shape[0]}x{burst.shape[1]}",
                 "lower data.frames or data.size, or leave it out with --skip-bad",
+            )
+            require(
+                not burst.days,
+                f"{path} with frames of one day",
+                "days = true",
+                "what changes between days is no burst to learn from: leave it out with --skip-bad",
             )
             found.append(NamedBurst(path.stem, with_noise_law(burst, scale)))
         except PushframeError:
@@ -94,16 +101,8 @@ def cut(
     rows, columns = (slice(first, first + size) for first in corner)
 
     def turned(pixels: Tensor) -> Tensor:
-        pixels = pixels[:, rows, columns]
-        pixels = pixels.flip([axis for axis, flip in ((1, flips[0]), (2, flips[1])) if flip])
-        return (pixels.mT if flips[2] else pixels)[None]
+        pixels = pixels.flip([axis for axis, flip in ((-2, flips[0]), (-1, flips[1])) if flip])
+        return pixels.mT if flips[2] else pixels
 
-    assert burst.noise is not None
-    return Burst(
-        turned(burst.frames),
-        burst.exposure[None],
-        burst.white_level[None],
-        burst.noise.map(lambda x: x[None]),
-        turned(burst.valid),
-        burst.black_level[None],
-    )
+    window = burst.tile(rows, columns)
+    return dataclasses.replace(window, frames=turned(window.frames), valid=turned(window.valid))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from ..forward import forward_model
 from ..gaussian import GaussianProblem
 from ..geometry import pixel_grid
 from ..noise import frame_noise_var
+from ..once import made_once
 from .image import Reconstruction
 
 COEFFICIENT_PX = 0.5  # what a coefficient may be, before the burst has told
@@ -46,7 +46,7 @@ def smooth_basis(shape: tuple[int, int], like: Tensor) -> Tensor:
     return _smooth_basis(shape, like.dtype, like.device)
 
 
-@lru_cache(maxsize=8)
+@made_once
 def _smooth_basis(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
     like = torch.zeros((), dtype=dtype, device=device)
     size = torch.tensor(shape, device=like.device)[:, None, None]

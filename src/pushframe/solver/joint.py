@@ -39,7 +39,10 @@ STATE = ("theta", "gain", "image", "knots", "kept", "good")  # what is found of 
 
 
 class Joint:
-    """Image, coefficients and gains of a batch, and the posterior of all of them together."""
+    """Image, coefficients and gains of a batch, and the posterior of all of them together.
+
+    known_px: (B, N, 2, H, W), flows in place of those of the coefficients, where `moving` is False.
+    """
 
     def __init__(
         self,
@@ -50,8 +53,10 @@ class Joint:
         scale: int,
         moving: bool = True,
         belief: Belief | None = None,
+        known_px: Tensor | None = None,
     ) -> None:
         self.burst, self.kept, self.basis, self.scale = burst, kept, basis, scale
+        self.known_px = known_px
         self.good = burst.valid & kept[..., None, None]
         self.theta, self.moving = theta, moving
         self.coefficient_prior = CoefficientPrior(belief, theta)
@@ -71,6 +76,7 @@ class Joint:
         other.coefficient_prior = self.coefficient_prior.part(index)
         for name in (*STATE, "noise_var", "jitter_px"):
             setattr(other, name, getattr(self, name)[index])
+        other.known_px = None if self.known_px is None else self.known_px[index]
         return other
 
     def put_back(self, index: Tensor, part: Joint) -> None:
@@ -82,7 +88,8 @@ class Joint:
     def look(self, tolerance: float = LOOSE) -> None:
         """The image and how each frame answers to its coefficients and gain."""
         gain = self.gain[..., None, None]
-        self.flow_px = flow_of(self.theta, self.basis)
+        known = self.known_px
+        self.flow_px = flow_of(self.theta, self.basis) if known is None else known
         budget = self.noise_var / gain**2 + self._jitter_var()[:, None, None, None]
         self.problem = GaussianProblem(self.flow_px, self.good / budget, self.knots, self.scale)
         frames = self.burst.frames / gain

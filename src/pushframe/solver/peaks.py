@@ -17,7 +17,7 @@ from ..burst import Burst
 from ..gaussian import folded_basis
 from ..noise import usual_noise_var
 from ..prior import spectrum_at
-from .belief import FIRST_JITTER_PX, Belief, first_jitter
+from .belief import FIRST_JITTER_PX, first_jitter
 from .fit import Fit
 from .grow import grown_places, paired_places
 from .motion import LOOKS, MASKED_LOOKS, Task
@@ -38,21 +38,13 @@ LOST = 0.01  # mismatch over the variance of the scene
 LEAST_AT_ONCE = 16  # bursts that are searched for together, or as many as the batch has
 
 
-def fit_motion(
-    burst: Burst,
-    start_px: Tensor,
-    kept: Tensor,
-    scale: int,
-    *,
-    moving: bool = True,
-    belief: Belief | None = None,
-) -> Fit:
+def fit_motion(burst: Burst, start_px: Tensor, kept: Tensor, scale: int) -> Fit:
     """Shifts, gains, spectrum and model mismatch of a batch, at the highest peak that is found.
 
-    As `Task.settled` and `highest_peak`.
+    Frames that do not belong are left out as a fit finds them; `lost` looks after them better.
     """
-    task = Task(burst, start_px, kept, scale, moving=moving, belief=belief)
-    return highest_peak(task, task.settled()) if moving else task.settled()
+    task = Task(burst, start_px, kept, scale)
+    return highest_peak(task, task.settled())
 
 
 def highest_peak(task: Task, fit: Fit) -> Fit:

@@ -18,10 +18,9 @@ from .image import Reconstruction, reconstruct
 from .lost import fit_translations
 from .motion import Task, spectrum_of_translations
 from .outliers import agreeing_frames, foreign_pixels, hidden_share
-from .peaks import highest_peak
+from .peaks import fit_motion
 from .piece import Piece, merged, merged_flows
-from .space import fit_in_space, measure_in_space
-from .spectrum import spectrum_of_burst
+from .space import fit_gains, fit_in_space, measure_in_space
 
 MAX_FOREIGN = 0.5  # share of foreign pixels beyond which a frame is of another place
 LEAST_SEEN = 0.15  # share of valid pixels below which a frame cannot be registered
@@ -138,10 +137,10 @@ def locate_translations(burst: Burst, scale: int, unbiased: bool = True) -> Loca
     unbiased: as in `Task`; otherwise no other peaks are looked for either.
     """
     burst, kept, start_px = without_foreign(burst)
-    task = Task(burst, start_px, kept, scale, unbiased=unbiased)
-    fit = task.settled()
     if unbiased:
-        fit = highest_peak(task, fit)
+        fit = fit_motion(burst, start_px, kept, scale)
+    else:
+        fit = Task(burst, start_px, kept, scale, unbiased=False).settled()
     return Located(fit.flow_px, fit.gain, fit.good(burst), fit.covariance)
 
 
@@ -292,8 +291,8 @@ def _in_space(task: _Task, basis: Tensor) -> Piece:
 
 def _known(index: Tensor, burst: Burst, scale: int, flow_px: Tensor) -> Piece:
     """Motion that is known at every pixel."""
-    gain, good = torch.ones_like(burst.exposure), burst.valid
-    knots = spectrum_of_burst(burst, good, flow_px, gain, scale)
+    gain, knots = fit_gains(burst, flow_px, scale)
+    good = burst.valid
     made = reconstruct(burst, good, flow_px, gain, knots, scale)
     exact = gain.new_zeros(len(gain), 3 * burst.count, 3 * burst.count)
     certain = (burst.frames[:, None][:, :0], torch.ones_like(gain[:, :1, None]))

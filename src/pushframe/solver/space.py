@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..burst import Burst
+from ..registration import brightness
 from .belief import FIRST_JITTER_PX, Belief, Evidence, first_jitter
 from .bend import lucas_kanade_bent
 from .draws import doubt
@@ -22,6 +23,7 @@ FEW_STEPS = 3  # from where motion is believed to be
 CONVERGED_PX, CONVERGED_GAIN = 0.005, 0.0005  # changes that end the steps
 LATE_ITERATIONS = 48  # of the steps that only hard bursts come to
 SETTLED = 2  # steps after which residuals tell of the frames, not of the motion
+GAIN_STEPS = 3  # of gains alone
 LOOKS = 3  # in which the spectrum of the image and the outliers become known
 
 
@@ -84,6 +86,19 @@ def fit_in_space(
         joint.keep_the_best(theta, still)
     found = (joint.flow_px, joint.gain, joint.knots, joint.kept, joint.good)
     return Bent(*found, covariance(joint), cache(partial(doubt, joint)))
+
+
+def fit_gains(burst: Burst, flow_px: Tensor, scale: int) -> tuple[Tensor, Tensor]:
+    """Gains (B, N) and spectrum (B, TERMS) under flows (B, N, 2, H, W) that are known."""
+    kept = burst.valid.any(-1).any(-1)
+    still, basis = torch.zeros_like(flow_px[..., :1, 0]), torch.ones_like(flow_px[0, 0, :1])
+    joint = Joint(burst, kept, still, basis, scale, moving=False, known_px=flow_px)
+    joint.gain = brightness(burst, flow_px)
+    for _ in range(GAIN_STEPS):
+        joint.look()
+        joint.learn_prior()
+        joint.step()
+    return joint.gain, joint.knots
 
 
 def _converge(joint: Joint) -> None:
