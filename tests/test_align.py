@@ -162,6 +162,26 @@ def test_other_pixels_by_rpc_are_refused(frames):
         align(dataclasses.replace(opened, frames=(opened.frames[0], wrong)))
 
 
+@pytest.mark.parametrize(
+    ("index", "change", "said"),
+    [
+        (0, {"HEIGHT_OFF": None}, r"whole RPC in frame 0 \(f0\).*HEIGHT_OFF"),
+        (1, {"LINE_OFF": None}, r"whole RPC in frame 1 \(f1\).*LINE_OFF"),
+        (1, {"SAMP_NUM_COEFF": (1.0,)}, r"whole RPC in frame 1 \(f1\).*SAMP_NUM_COEFF"),
+        (0, {"LINE_NUM_COEFF": (0.0,) * 20}, r"lead from the reference to frame 1 \(f1\)"),
+        (1, {"LINE_DEN_COEFF": (0.0,) * 20}, r"lead from the reference to frame 1 \(f1\)"),
+    ],
+)
+def test_rpc_that_cannot_be_followed_are_named_with_their_frame(frames, index, change, said):
+    opened = source(frames[:2], "rpc", shifts=SHIFTS[:2])
+    spoilt = dict(opened.frames[index].georef.rpc) | change
+    spoilt = {key: value for key, value in spoilt.items() if value is not None}
+    made = list(opened.frames)
+    made[index] = dataclasses.replace(made[index], georef=GeoRef(rpc=spoilt))
+    with pytest.raises(BurstError, match=said):
+        align(dataclasses.replace(opened, frames=tuple(made)))
+
+
 def test_the_common_area_is_covered_by_all(frames):
     aligned = align(source(frames, "transform")).source
     part = common(aligned)

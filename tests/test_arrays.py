@@ -14,6 +14,10 @@ from pushframe import Burst, GeoRef, NoiseLaw, super_resolve
 from pushframe.arrays import burst_from_xarray, product_from_xarray, product_to_xarray
 from pushframe.errors import BurstError, MissingPackageError
 from pushframe.io import write_product
+from pushframe.io.stac import Companions, stac_item
+from pushframe.tally import Tally
+
+rasterio = pytest.importorskip("rasterio")
 
 # rioxarray multiplies transforms in a way that affine would rather not see
 pytestmark = pytest.mark.filterwarnings("ignore:Use `@` matmul:PendingDeprecationWarning")
@@ -79,6 +83,11 @@ def test_what_is_missing_is_asked_for(xr) -> None:
         burst_from_xarray(stacked(xr)[0], white_level=3400.0)
     with pytest.raises(BurstError, match="std"):
         product_from_xarray(product_to_xarray(product()).drop_vars("std"))
+    for attributes in ({}, {"product_scale": "twice"}, {"product_scale": 2.5}):
+        data = product_to_xarray(product())
+        data.attrs = attributes
+        with pytest.raises(BurstError, match=r"scale of the product.*product_scale"):
+            product_from_xarray(data)
 
 
 @pytest.mark.parametrize("transform", [UTM, TILTED, None])
@@ -114,6 +123,26 @@ def test_coordinates_are_those_of_rioxarray_itself(tmp_path) -> None:
         assert data.rio.crs == opened.rio.crs
         assert data.rio.transform() == opened.rio.transform()
         assert data.rio.bounds() == opened.rio.bounds()
+
+
+@pytest.mark.usefixtures("xr")
+def test_bands_are_the_same_everywhere(tmp_path) -> None:
+    """Names, units and meanings of GeoTIFF, STAC item and dataset."""
+    made, tallies = product(), {name: Tally() for name in ("mean", "std", "samples")}
+    data = product_to_xarray(made)
+    write_product(made, tmp_path / "p.tif")
+    with rasterio.open(tmp_path / "p.tif") as source:
+        told = list(zip(source.descriptions, source.units, strict=True))
+    assert told == [(name, data[name].attrs["units"]) for name in data]
+    assert told == [("mean", "DN"), ("std", "DN"), ("samples", "1")]
+    item = stac_item(Companions(tmp_path / "p.tif"), made.mean.shape, None, {}, tallies, False)
+    asset = item["assets"]["product"]
+    assert told == [
+        (band["name"], raster["unit"])
+        for band, raster in zip(asset["bands"], asset["raster:bands"], strict=True)
+    ]
+    meanings = [data[name].attrs["long_name"] for name in data]
+    assert meanings == [band["description"] for band in asset["bands"]]
 
 
 @pytest.mark.usefixtures("xr")

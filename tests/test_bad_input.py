@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import warnings
 
 import numpy as np
 import pytest
+from test_io_product import rpc
 
 from pushframe.errors import BurstError, FileError, UsageError
 from pushframe.io import (
@@ -68,6 +70,10 @@ def changed(index, value):
     return {"frames": frames}
 
 
+def georef(crs=None, transform=None, rpc=None):
+    return {"georef": json.dumps({"crs": crs, "transform": transform, "rpc": rpc})}
+
+
 NPZ = {
     "inf": (changed((1, 2, 3), np.inf), ["frame 1", "1 infinite"]),
     "constant": (changed(2, 7.0), ["frame 2", "constant 7"]),
@@ -105,6 +111,14 @@ NPZ = {
     "another unknown key": ({"white": 3400.0}, ["'white'", "'white_level'"]),
     "georef": ({"georef": "not JSON"}, ["georef", "JSON"]),
     "georef of words": ({"georef": '{"crs": 1, "transform": 2, "rpc": 3}'}, ["georef"]),
+    "CRS of no meaning": (georef(crs="nonsense"), ["CRS of `georef` as WKT", "'nonsense'"]),
+    "CRS of an address": (georef(crs="http://localhost/x"), ["as WKT, or a code", "http:"]),
+    "CRS of nothing": (georef(crs=""), ["CRS of `georef` as WKT", "''"]),
+    "CRS of a number": (georef(crs=32631), ["CRS of `georef` as WKT", "got 32631"]),
+    "transform NaN": (georef(transform=[1, 0, np.nan, 0, 1, 0]), ["transform of finite numbers"]),
+    "transform to a line": (georef(transform=[.1, .2, 5, .3, .6, 5]), ["pixels that have an area"]),
+    "RPC in part": (georef(rpc={"LINE_OFF": 1.0}), ["whole RPC", "no such LINE_SCALE, "]),
+    "RPC of few terms": (georef(rpc=rpc() | {"SAMP_DEN_COEFF": [1.0]}), ["SAMP_DEN_COEFF", "20"]),
 }  # fmt: skip
 
 
@@ -216,6 +230,7 @@ def remove(*names):
 
 
 FRAME = raw((20, 24), seed=9)
+LINE = rasterio.transform.Affine(10, 10, 5, 20, 20, 6)
 TILED = {"tiled": True, "blockxsize": 16, "blockysize": 16}
 FOLDER = {
     "exposure count": (BurstError, [toml("exposure = [1, 1]")],
@@ -261,6 +276,8 @@ FOLDER = {
                          ["one pixel size", "10x10", "frame 2 (c.tif)", "20x20", "resampled"]),
     "turned": (BurstError, [placed("a.tif"), placed("b.tif", turn=3), placed("c.tif")],
                ["one pixel size", "frame 1 (b.tif)", "(10, 3)"]),
+    "pixels without area": (BurstError, [put("b.tif", FRAME, transform=LINE)],
+                            ["frame 1", "b.tif", "pixels that have an area", "10, 10, 5"]),
     "constant": (BurstError, [put("b.tif", FRAME * 0 + 7)], ["frame 1", "b.tif", "constant 7"]),
     "all NaN": (BurstError, [put("b.tif", FRAME * np.nan)], ["frame 1", "b.tif", "NaN"]),
     "all nodata": (BurstError, [put("b.tif", FRAME * 0 + 7, nodata=7)], ["frame 1", "b.tif"]),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pushframe import NoiseLaw, gaussian
 from pushframe.baselines import _prior, bicubic, map_estimate, shift_and_add
-from pushframe.burst import Simulated
+from pushframe.burst import Burst, Simulated
 from pushframe.errors import UsageError
 from pushframe.forward import canvas_shape, forward_model
 from pushframe.gaussian import GaussianProblem, Spectra, weighted_mean
@@ -88,6 +88,18 @@ def test_holes_are_nan_never_zero(paper_batch: Simulated) -> None:
     assert int(known.sum()) == 40 * 40
     assert bool(known[::2, ::2].all())
     assert torch.equal(known, ~torch.isnan(posterior.var[0]))
+
+
+@pytest.mark.parametrize("scale", [2, 3])
+def test_map_leaves_holes_beyond_its_reach(scale: int) -> None:
+    """One frame, a hole of 5x5: high-res px within s-1 of a sample are filled, others are NaN."""
+    dn = torch.rand(1, 20, 20, generator=torch.Generator().manual_seed(1)) + 1
+    dn[0, 8:13, 8:13] = torch.nan
+    burst = Burst(dn, torch.ones(1), torch.tensor(1.0), NoiseLaw(0.0, 1e-4)).batched()
+    mean = map_estimate(burst, torch.zeros(1, 1, 2), scale).mean[0]
+    hole = torch.zeros_like(mean, dtype=torch.bool)
+    hole[8 * scale : 12 * scale + 1, 8 * scale : 12 * scale + 1] = True  # all but its margin
+    assert torch.equal(torch.isnan(mean), hole)
 
 
 def test_a_sample_off_the_grid_is_dropped() -> None:

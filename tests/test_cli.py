@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,9 @@ from typer.testing import CliRunner
 
 from pushframe import read_burst
 from pushframe.cli import app, main
-from pushframe.io import read_product, read_simulated, write_burst
+from pushframe.cli.info import OPTIONAL
+from pushframe.io import read_product, read_simulated, write_burst, write_product
+from pushframe.product import Product
 from pushframe.scenes import procedural_scene
 
 SMALL = ["--size", "24", "--frames", "4"]
@@ -214,6 +219,46 @@ def test_info_of_everything(images: Path, tmp_path: Path) -> None:
     assert "exposure" in run("info", tmp_path / "burst.npz")
 
 
+def test_info_of_a_folder_names_its_bursts(tmp_path: Path, capsys, monkeypatch) -> None:
+    run("simulate", "scene:3", "--out", tmp_path / "b", *SMALL, "--count", 3)
+    named = [str(tmp_path / "b" / f"scene_3_000{k}.npz") for k in range(3)]
+    told = json.loads(run("info", tmp_path / "b", "--json"))
+    assert told == {"kind": "folder of bursts", "holds": "3 bursts", "bursts": named}
+    assert "3 bursts" in run("info", tmp_path / "b")
+    for path in named[1:]:
+        Path(path).unlink()
+    alone = json.loads(run("info", tmp_path / "b", "--json"))
+    assert (alone["kind"], alone["burst"], alone["frames"]) == ("burst", named[0], 4)
+    (tmp_path / "nothing").mkdir()
+    code, err = refused(capsys, monkeypatch, "info", tmp_path / "nothing")
+    assert (code, "expected a burst or a folder of bursts, got neither" in err) == (2, True)
+
+
+def test_info_of_a_large_product_reads_an_overview(tmp_path: Path) -> None:
+    side = 2600
+    ramp = np.broadcast_to(np.linspace(0, 1000, side, dtype=np.float32), (side, side))
+    write_product(Product(ramp, 0 * ramp + 7, 0 * ramp + 3, 2), tmp_path / "p.tif")
+    tracemalloc.start()
+    told = json.loads(run("info", tmp_path / "p.tif", "--json"))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < ramp.nbytes  # a third of the product; NumPy's memory is traced
+    assert told["size"] == "2600x2600"
+    assert float(told["median of mean"].split()[0]) == pytest.approx(500, abs=2)
+    assert (told["median of std"], told["median of samples"]) == ("7.00 DN", "3.00")
+
+
+def test_info_knows_every_optional_package() -> None:
+    """Those of the extras, which `all` holds, by the names under which they are imported."""
+    path = Path(__file__).parents[1] / "pyproject.toml"
+    extras = tomllib.loads(path.read_text())["project"]["optional-dependencies"]
+    asked = [word for name in extras if name not in ("all", "test") for word in extras[name]]
+    names = {re.split(r"[><=]", word)[0].replace("pillow", "PIL") for word in asked}
+    assert set(OPTIONAL) == names
+    (everything,) = extras["all"]
+    assert set(re.findall(r"\w+", everything)) == {"pushframe", *extras} - {"all", "test"}
+
+
 @pytest.mark.parametrize("name", ["frames", "plain.tif", "pages.tif"])
 def test_info_of_frames_without_a_side_car(name: str, tmp_path: Path) -> None:
     tifffile = pytest.importorskip("tifffile")
@@ -326,11 +371,22 @@ def test_bursts_without_truth_cannot_be_evaluated(tmp_path: Path, capsys, monkey
     assert "truth" in err
 
 
-def test_the_installed_command_runs() -> None:
-    command = [sys.executable, "-c", "from pushframe.cli import main; main()", "info", "--json"]
+@pytest.mark.parametrize(
+    "how", [["-c", "from pushframe.cli import main; main()"], ["-m", "pushframe"]]
+)
+def test_the_installed_command_runs(how: list[str]) -> None:
+    command = [sys.executable, *how, "info", "--json"]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     assert json.loads(done.stdout)["device"] == "cpu"
+
+
+def test_a_module_is_named_like_the_command() -> None:
+    command = [sys.executable, "-m", "pushframe", "info", "nowhere.npz"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.startswith("error: expected a burst")) == (2, True)
+    usage = subprocess.run(command[:3], capture_output=True, text=True, check=False)
+    assert "Usage: pushframe " in usage.stdout + usage.stderr
 
 
 def test_a_folder_of_stacks_can_be_evaluated(tmp_path: Path) -> None:

@@ -20,10 +20,11 @@ import pushframe
 from pushframe import io, write_burst
 from pushframe.cli import demo, evaluate, simulate
 from pushframe.deliver import Order
-from pushframe.errors import FileError
+from pushframe.errors import FileError, UsageError
 from pushframe.methods import METHODS
 from pushframe.orders import plan_orders
 from pushframe.simulate import PRESETS, simulate_one, with_options
+from pushframe.sources import find_bursts
 
 
 @pytest.fixture
@@ -244,6 +245,17 @@ def names_functions(source: str) -> list[str]:
             texts = [n.value for n in ast.walk(call) if isinstance(n, ast.Constant)]
             found += [t for t in texts if isinstance(t, str) and any(f in t for f in io.__all__)]
     return found
+
+
+def test_suffixes_in_capitals_are_suffixes(burst: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    write_burst(io.read_burst(burst), folder / "good.npz")
+    (folder / "CUT.NPZ").write_bytes(burst.read_bytes()[:500])  # to be named, not passed over
+    assert [path.name for path in find_bursts(str(folder))] == ["CUT.NPZ", "good.npz"]
+    (folder / "CUT.NPZ").unlink()
+    (folder / "SCENE.NPY").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"got both \(SCENE.NPY, good.npz\)"):
+        find_bursts(str(folder))
 
 
 def test_messages_name_commands_not_functions() -> None:

@@ -19,8 +19,15 @@ from pushframe.burst import Burst
 from pushframe.deliver import Order, deliver, is_finished
 from pushframe.errors import FileError, UsageError
 from pushframe.extent import Bounds, Window, window_of_bounds, within
-from pushframe.io import read_product
-from pushframe.io.stac import EXTENSIONS, Companions, acquisition_times, footprint, stac_item
+from pushframe.io import read_product, write_product
+from pushframe.io.stac import (
+    EXTENSIONS,
+    Companions,
+    acquisition_times,
+    footprint,
+    footprint_note,
+    stac_item,
+)
 from pushframe.io.style import COLOURS, std_style
 from pushframe.tally import Tally
 
@@ -199,6 +206,39 @@ def test_a_product_beside_its_burst_is_none_of_its_files(burst: Path) -> None:
     assert not is_finished(order)  # twin: the burst itself
 
 
+@pytest.mark.parametrize(
+    ("name", "touched", "counts"),
+    [
+        ("x[1].npz", "x[1].npz", True),
+        ("a.npz", "ab.npz", False),
+        ("s.tif", "s.toml", True),
+        ("s.tif", "s_RPC.TXT", True),
+        ("s.tif", "s_other.tif", False),
+        ("s.toml", "s.tif", True),
+        ("pick/burst.toml", "pick/frame_01.tif", True),
+        ("folder", "folder/frame_01.tif", True),
+        ("hdr/crop/10.npy", "hdr/ratios/10.npy", True),
+        ("hdr/crop/10.npy", "hdr/satmask/10.npy", True),
+        ("hdr/crop/10.npy", "hdr/ratios/1.npy", False),
+    ],
+)
+def test_what_counts_as_input_is_what_the_burst_is_made_of(
+    tmp_path: Path, name: str, touched: str, counts: bool
+) -> None:
+    for made in ("x[1].npz", "a.npz", "ab.npz", "s.tif", "s_other.tif", "pick", "folder"):
+        write_burst(still_burst(), tmp_path / made)
+    (tmp_path / "s_RPC.TXT").write_text("")
+    for folder in ("crop", "ratios", "satmask"):
+        (tmp_path / "hdr" / folder).mkdir(parents=True)
+        for sequence in ("1", "10"):
+            np.save(tmp_path / "hdr" / folder / f"{sequence}.npy", np.ones(3))
+    order = Order(tmp_path / name, tmp_path / "out" / "sharp.tif", **CHEAP)
+    before = order.fingerprint
+    assert order.fingerprint == before
+    os.utime(tmp_path / touched, ns=(1, 1))
+    assert (order.fingerprint != before) is counts
+
+
 @pytest.mark.parametrize("name", ["b.npz", "frames/sharp.tif"])
 def test_no_product_takes_the_place_of_its_burst(burst: Path, tmp_path: Path, name: str) -> None:
     write_burst(still_burst(), tmp_path / "frames")
@@ -226,6 +266,53 @@ def test_another_version_makes_it_again(burst: Path, tmp_path: Path, monkeypatch
     deliver(order)
     monkeypatch.setattr("pushframe.deliver.__version__", "9.9")
     assert not is_finished(order)
+
+
+NO_FOOTPRINT = {
+    "site grid": GeoRef('LOCAL_CS["site grid",UNIT["metre",1]]', UTM),
+    "beyond its zone": GeoRef(wkt(32631), (2.0, 0.0, 5e15, 0.0, -2.0, 4.8e16)),
+    "beyond the globe": GeoRef(wkt(4326), (2.0, 0.0, 10.0, 0.0, -2.0, 400.0)),
+}
+
+
+@pytest.mark.parametrize("place", NO_FOOTPRINT)
+def test_a_place_without_longitude_and_latitude_is_delivered_and_said(
+    tmp_path: Path, place: str
+) -> None:
+    write_burst(still_burst(georef=NO_FOOTPRINT[place]), tmp_path / "b.npz")
+    made = deliver(Order(tmp_path / "b.npz", tmp_path / "p.tif", **CHEAP))
+    item = json.loads((tmp_path / "p.json").read_text())
+    validate(item)
+    assert item["geometry"] is None
+    assert "bbox" not in item
+    product = read_product(tmp_path / "p.tif")
+    assert product.georef.transform[0] == NO_FOOTPRINT[place].transform[0] / 2
+    for notes in (made.provenance["notes"], item["properties"]["pushframe:notes"]):
+        assert "could not be turned into longitude and latitude" in notes
+    write_burst(still_burst(), tmp_path / "c.npz")
+    twin = deliver(Order(tmp_path / "c.npz", tmp_path / "c.tif", **CHEAP))
+    assert "longitude" not in twin.provenance["notes"]
+
+
+def test_a_crs_may_be_a_code(tmp_path: Path) -> None:
+    write_burst(still_burst(georef=GeoRef("EPSG:32631", UTM)), tmp_path / "b.npz")
+    deliver(Order(tmp_path / "b.npz", tmp_path / "p.tif", **CHEAP))
+    write_burst(still_burst(), tmp_path / "c.npz")
+    deliver(Order(tmp_path / "c.npz", tmp_path / "c.tif", **CHEAP))
+    one, other = (json.loads((tmp_path / name).read_text()) for name in ("p.json", "c.json"))
+    assert one["geometry"] == other["geometry"]
+    assert one["properties"]["proj:code"] == "EPSG:32631"
+    assert read_product(tmp_path / "p.tif").georef == read_product(tmp_path / "c.tif").georef
+    write_product(read_product(tmp_path / "p.tif"), tmp_path / "q.tif")
+    assert read_product(tmp_path / "q.tif").georef == read_product(tmp_path / "p.tif").georef
+
+
+def test_rpc_that_lead_nowhere_have_no_footprint() -> None:
+    flat = rpc() | {"LINE_NUM_COEFF": (0.0,) * 20, "SAMP_NUM_COEFF": (0.0,) * 20}
+    assert footprint((120, 96), GeoRef(rpc=flat)) is None
+    assert "its RPC" in footprint_note((120, 96), GeoRef(rpc=flat))
+    assert footprint_note((120, 96), GeoRef(rpc=rpc())) is None
+    assert footprint_note((120, 96), None) is None
 
 
 # --- STAC -----------------------------------------------------------------------------------------

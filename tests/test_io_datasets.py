@@ -133,14 +133,39 @@ def test_a_frame_index_without_a_frame_is_no_statement(skysat):
     assert any("estimated" in note for note in read_burst(folder).notes)
 
 
+def tagged(folder, texts, tag="exposure_time"):
+    for k, (frame, text) in enumerate(zip(raw(), texts, strict=True)):
+        save_tiff(folder / f"f{k}.tif", frame, tags={tag: text})
+
+
 @pytest.mark.parametrize("tag", ["EXPOSURE_TIME", "Exposure", "integration_time"])
-def test_exposures_come_from_the_frames_own_tags(tmp_path, tag):
-    for k, (frame, text) in enumerate(zip(raw(), ("0.5", "1 ms", "(2e0)"), strict=True)):
-        save_tiff(tmp_path / f"f{k}.tif", frame, tags={tag: text})
+@pytest.mark.parametrize(
+    "texts",
+    [(".5", "1.", "(2e0)"), ("0.5 ms", "1ms", "( 2 MS )"), ("1/2 s", "(1/1 s)", "250 / 125 s")],
+)
+def test_exposures_come_from_the_frames_own_tags(tmp_path, tag, texts):
+    tagged(tmp_path, texts, tag)
     burst = read_burst(tmp_path)
     assert burst.exposure.tolist() == [0.5, 1.0, 2.0]
     assert any(tag.lower() in note for note in burst.notes)
     save_tiff(tmp_path / "f1.tif", raw()[1])  # one that does not say: then all are estimated
+    assert any("estimated" in note for note in read_burst(tmp_path).notes)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("1", "2", "4 of 7"),
+        ("1", "2", "4-5"),
+        ("1", "2", "1/0"),
+        ("1", "2", "0"),
+        ("1", "2", "(4"),
+        ("1", "2", "1.2.3"),
+        ("1 ms", "2 ms", "0.004 s"),
+    ],
+)
+def test_what_is_no_number_in_one_unit_states_no_exposure(tmp_path, texts):
+    tagged(tmp_path, texts)
     assert any("estimated" in note for note in read_burst(tmp_path).notes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from earth import rpc_at
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -153,10 +154,20 @@ def test_truth_is_dn_at_exposure_one(tmp_path):
 
 
 def test_georeference_survives(tmp_path):
-    rpc = {"LINE_OFF": 3.25, "LINE_NUM_COEFF": tuple(np.linspace(0, 1, 20).tolist())}
-    georef = GeoRef("LOCAL_CS[]", (10.0, 0.1, 5e5, 0.1, -10.0, 5e6), rpc)
+    site = 'LOCAL_CS["site grid",UNIT["metre",1]]'
+    georef = GeoRef(site, (10.0, 0.1, 5e5, 0.1, -10.0, 5e6), rpc_at((3.25, 1e-7)))
     write_burst(Burst.from_dn(raw(), [1, 1, 1], 3400.0, georef=georef), tmp_path / "b.npz")
     assert read_burst(tmp_path / "b.npz").georef == georef
+
+
+def test_a_crs_is_not_looked_for_in_files(tmp_path):
+    """GDAL would read one from a file that is named."""
+    rasterio = pytest.importorskip("rasterio")
+    (tmp_path / "x.prj").write_text(rasterio.crs.CRS.from_epsg(32631).to_wkt())
+    georef = GeoRef(str(tmp_path / "x.prj"), (10.0, 0.0, 5e5, 0.0, -10.0, 5e6))
+    write_burst(Burst.from_dn(raw(), [1, 1, 1], 3400.0, georef=georef), tmp_path / "b.npz")
+    with pytest.raises(BurstError, match="as WKT, or a code"):
+        read_burst(tmp_path / "b.npz")
 
 
 def test_is_burst(tmp_path):

@@ -12,9 +12,19 @@ from earth import rpc_at
 from pushframe.burst import Burst, GeoRef
 from pushframe.errors import BurstError, FileError, UsageError
 from pushframe.geometry import crop_georef
-from pushframe.io import BurstSource, Placement, list_bursts, open_burst, read_burst, write_burst
+from pushframe.io import (
+    BurstSource,
+    Placement,
+    list_bursts,
+    open_burst,
+    read_burst,
+    write_burst,
+    write_product,
+)
 from pushframe.io.frames import ArrayFrame, block_means, read_window, spread_windows
 from pushframe.io.georef import profile_of
+from pushframe.orders import find_inputs
+from pushframe.product import Product
 
 rasterio = pytest.importorskip("rasterio")
 from rasterio.transform import Affine, RPCTransformer, xy  # noqa: E402
@@ -209,6 +219,13 @@ def test_a_window_outside_of_the_frame_is_called_one(rows, what):
     ask(slice(-9, None), slice(None, 9))
 
 
+def test_a_noise_law_of_nothing_is_refused_by_windows_too():
+    opened = source(raw(), scalars={"noise_a": 0.0, "noise_b": 0.0})
+    for ask in (opened.read, lambda: opened.tile(slice(0, 9), slice(0, 9)), lambda: opened.noise):
+        with pytest.raises(BurstError, match="noise law above zero, got noise_a = noise_b = 0"):
+            ask()
+
+
 def test_bursts_behind_a_path(tmp_path):
     burst = Burst.from_dn(raw(), [1, 1, 1], 4096.0)
     for name in ("x/a", "x/b.tif", "x/c.npz"):
@@ -219,6 +236,42 @@ def test_bursts_behind_a_path(tmp_path):
     assert list_bursts(tmp_path / "x" / "a") == [tmp_path / "x" / "a"]
     assert [path.name for path in list_bursts(tmp_path / "x")] == ["a", "b.tif", "c.npz"]
     assert list_bursts(tmp_path / "none") == []
+
+
+def write_pages(path, pages=3):
+    tifffile = pytest.importorskip("tifffile")
+    path.parent.mkdir(exist_ok=True)
+    tifffile.imwrite(path, raw((pages, 30, 40)), photometric="minisblack")
+
+
+def test_tiffs_of_several_pages_are_bursts_with_and_without_a_side_car(tmp_path):
+    x = tmp_path / "x"
+    for name in ("a", "b"):
+        write_pages(x / f"{name}.tif")
+    assert list_bursts(x) == [x / "a.tif", x / "b.tif"]
+    assert list_bursts(tmp_path) == [x / "a.tif", x / "b.tif"]  # folders inside, too
+    assert find_inputs([f"{x}/*.tif"]) == [x / "a.tif", x / "b.tif"]
+    (x / "a.toml").write_text("exposure = [1, 1, 1]\n")
+    write_pages(x / "masks.tif")
+    (x / "a.toml").write_text('exposure = [1, 1, 1]\nvalid = "masks.tif"\n')
+    write_burst(read_burst(x / "b.tif"), x / "c.npz")
+    for found in (list_bursts(x), find_inputs([str(x)]), find_inputs([f"{x}/*"])):
+        assert [path.name for path in found] == ["a.tif", "b.tif", "c.npz"]
+    assert all(read_burst(path).count == 3 for path in list_bursts(x))
+
+
+def test_what_only_looks_like_several_pages_is_no_burst(tmp_path):
+    made = np.full((1100, 1100), 9.0, np.float32)
+    write_product(Product(made, made, made, 2), tmp_path / "x" / "p.tif")  # it has overviews
+    write_burst(Burst.from_dn(raw(), [1, 1, 1], 4096.0), tmp_path / "x" / "bands.tif")
+    (tmp_path / "x" / "bands.toml").unlink()
+    (tmp_path / "x" / "cut.tif").write_bytes(b"no TIFF")
+    assert find_inputs([f"{tmp_path}/x/*.tif"]) == []
+    write_pages(tmp_path / "y" / "pages.tif")
+    write_pages(tmp_path / "y" / "single.tif", 1)
+    assert list_bursts(tmp_path / "y") == [tmp_path / "y"]  # which of both is meant, one must say
+    with pytest.raises(BurstError, match=r"pages.tif.*expected one band, got 3"):
+        read_burst(tmp_path / "y")
 
 
 def test_folders_of_frames_are_bursts_and_those_of_products_are_not(tmp_path):

@@ -38,6 +38,7 @@ RANKS = [
     ["deliver"],
     ["many", "orders"],
     ["cli"],
+    ["__main__"],
 ]
 CORE = [name for row in RANKS[: RANKS.index(["heldout"]) + 1] for name in row]
 OPTIONAL = ("rasterio", "tifffile", "matplotlib", "PIL", "jinja2", "typer", "rich", "scipy")

@@ -22,12 +22,12 @@ from training import config, loss_curve, settings, write_images
 from pushframe.burst import Posterior
 from pushframe.data import Batch, ImageStream
 from pushframe.errors import FileError, TrainingError, UsageError
-from pushframe.io import write_burst
+from pushframe.io import atomic_path, write_burst
 from pushframe.loss import supervised_nll
 from pushframe.model import HdrDsp, Motion, OnSolver, OnSolverConfig
 from pushframe.simulate import PRESETS, simulate_one, with_options
 from pushframe.train import checkpoint, train
-from pushframe.train.checkpoint import NAME, read_state
+from pushframe.train.checkpoint import NAME, clear_leftovers, read_state
 from pushframe.train.config import ScheduleConfig, TrainConfig, load_train_config
 from pushframe.train.step import (
     Desk,
@@ -91,6 +91,15 @@ def test_killed_at_any_moment_it_resumes_bit_for_bit(
     assert [step for step, _ in losses(cut)] == [2, 4, 6, 8]
     assert losses(cut)[-1] == losses(whole)[-1]
     assert (cut / "weights.safetensors").exists()
+
+
+def test_drafts_of_a_process_that_lives_are_left_alone(tmp_path: Path) -> None:
+    """Another program may be writing its product into the folder of the run."""
+    with atomic_path(tmp_path / "product.tif") as draft:
+        draft.write_text("half")
+        clear_leftovers(tmp_path)
+        assert draft.read_text() == "half"
+    assert (tmp_path / "product.tif").exists()
 
 
 def test_parts_of_a_run_are_the_run(images: Path, tmp_path: Path) -> None:

@@ -14,18 +14,13 @@ from .burst import Burst, GeoRef, NoiseLaw
 from .checks import require
 from .errors import MissingPackageError
 from .io.georef import georef_of
-from .io.product import SCALE_TAG
+from .io.product import BANDS, SCALE_TAG
 from .product import Product
 
 if TYPE_CHECKING:
     import xarray
 
 SPATIAL_REF = "spatial_ref"  # the coordinate in which CF and rioxarray keep the CRS
-BANDS = {
-    "mean": ("DN", "super-resolved image, DN of the reference frame"),
-    "std": ("DN", "error bar: one standard deviation of the mean"),
-    "samples": ("1", "effective number of observations"),
-}
 
 
 def burst_from_xarray(
@@ -89,8 +84,8 @@ def product_to_xarray(product: Product) -> xarray.Dataset:
         coords["x"] = transform[2] + transform[0] * coords["x"]
     data = xarray.Dataset(
         {
-            name: (("y", "x"), getattr(product, name), {"units": unit, "long_name": text})
-            for name, (unit, text) in BANDS.items()
+            name: (("y", "x"), getattr(product, name), {"units": unit, "long_name": meaning})
+            for name, (unit, meaning) in BANDS.items()
         },
         coords,
         {**product.provenance, SCALE_TAG: product.scale},
@@ -111,7 +106,13 @@ def product_from_xarray(data: xarray.Dataset) -> Product:
     require(not missing, f"the variables {', '.join(BANDS)}", f"no {missing}", "keep all of them")
     facts = {str(key): str(value) for key, value in data.attrs.items() if key != SCALE_TAG}
     mean, std, samples = (data[name].values for name in BANDS)
-    scale = int(data.attrs.get(SCALE_TAG, 2))
+    require(
+        str(data.attrs.get(SCALE_TAG, "")).isdigit(),
+        f"the scale of the product in the attribute {SCALE_TAG}",
+        repr(data.attrs.get(SCALE_TAG))[:60],
+        "keep the attributes of the dataset, or set it",
+    )
+    scale = int(data.attrs[SCALE_TAG])
     return Product(mean, std, samples, scale, _georef(data["mean"]), facts)
 
 

@@ -14,8 +14,10 @@ from torch import Tensor
 from .checks import (
     check_exposure,
     check_frames,
+    check_noise,
     check_positive,
     check_shape,
+    check_transform,
     check_window,
     require,
 )
@@ -69,6 +71,7 @@ class GeoRef:
                 "give the first two rows of the affine matrix",
             )
             _set(self, transform=tuple(float(value) for value in self.transform))
+            check_transform(self.transform)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,14 +144,7 @@ class Burst:
         check_exposure(self.exposure, self.names)
         check_positive("white_level", self.white_level)
         if self.noise is not None:
-            check_positive("noise_a", self.noise.a, zero_allowed=True)
-            check_positive("noise_b", self.noise.b, zero_allowed=True)
-            require(
-                bool(self.noise.a + self.noise.b > 0),
-                "a noise law above zero",
-                "noise_a = noise_b = 0",
-                "give the law of the raw pixels, var = noise_a * dn + noise_b",
-            )
+            check_noise(self.noise.a, self.noise.b)
 
     @classmethod
     def from_dn(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from .errors import BurstError, PushframeError, UsageError
 
 SCALES = (2, 3, 4)
+MIN_AREA = 1e-9  # of a pixel, over the square of its longest side
 
 
 def require(
@@ -112,4 +116,28 @@ def check_positive(name: str, value: Tensor, *, zero_allowed: bool = False) -> N
         f"{name} {'not negative' if zero_allowed else 'above zero'} and finite",
         value.tolist(),
         f"correct `{name}`",
+    )
+
+
+def check_noise(a: Tensor, b: Tensor) -> None:
+    """The law var = a * dn + b of raw pixels is not negative and not nothing."""
+    check_positive("noise_a", a, zero_allowed=True)
+    check_positive("noise_b", b, zero_allowed=True)
+    require(
+        bool(a + b > 0),
+        "a noise law above zero",
+        "noise_a = noise_b = 0",
+        "give the law of the raw pixels, var = noise_a * dn + noise_b",
+    )
+
+
+def check_transform(transform: Sequence[float]) -> None:
+    """An affine transform (a, b, c, d, e, f) is finite, and its pixels have an area."""
+    a, b, _, d, e, _ = transform
+    largest = max(map(abs, (a, b, d, e)))
+    require(
+        all(map(math.isfinite, transform)) and abs(a * e - b * d) > MIN_AREA * largest**2,
+        "a transform of finite numbers, to pixels that have an area",
+        ", ".join(f"{value:g}" for value in transform),
+        "correct the georeference, or leave it out",
     )

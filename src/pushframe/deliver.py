@@ -19,9 +19,10 @@ from .extent import Bounds, Window, window_of_bounds, within
 from .heldout import HeldOut, check_held_out
 from .infer import Reconstruction, tiled_batch
 from .io import atomic_files, burst_parts, new_product, open_burst, sweep, write_product
+from .io.guard import naming
 from .io.product import product_facts, read_window
 from .io.source import BurstSource
-from .io.stac import Companions, stac_item
+from .io.stac import Companions, footprint_note, stac_item
 from .io.stream import ProductSink
 from .io.style import std_style
 from .methods import best_method
@@ -99,10 +100,10 @@ class Delivery:
 
 
 def input_files(burst: Path) -> list[Path]:
-    """The files that a burst is made of, or that share its stem."""
-    if burst.is_dir():
-        return sorted(path for path in burst.rglob("*") if path.is_file())
-    return sorted(path for path in burst.parent.glob(f"{burst.stem}*") if path.is_file())
+    """The files that a burst is made of; of a folder, all that are in it."""
+    parts = burst_parts(burst)
+    inside = [path for part in parts if part.is_dir() for path in part.rglob("*")]
+    return sorted({path for path in (*parts, *inside) if path.is_file()})
 
 
 def is_finished(order: Order) -> bool:
@@ -143,6 +144,10 @@ def deliver(order: Order, on_progress: Progress = lambda *_: None) -> Delivery:
     check_apart([order])
     sweep(order.product.parent)  # of what a process left that was killed
     source, alignment = open_part(order)
+    arrays_alone = order.product.suffix.lower() == ".npz"
+    said = None if arrays_alone else footprint_note(source.shape, source.georef)
+    if said is not None:
+        source = dataclasses.replace(source, said=(*source.said, said))
     making = Reconstruction(
         source,
         order.scale,
@@ -155,7 +160,7 @@ def deliver(order: Order, on_progress: Progress = lambda *_: None) -> Delivery:
         facts["window"] = str(order.window)
     if order.bounds is not None:
         facts["bbox"] = str(order.bounds)
-    if order.product.suffix.lower() == ".npz":
+    if arrays_alone:
         product = making.product()
         facts = {**product.provenance, **facts}
         write_product(dataclasses.replace(product, provenance=facts), order.product)
@@ -176,7 +181,8 @@ def deliver(order: Order, on_progress: Progress = lambda *_: None) -> Delivery:
 
 def open_part(order: Order) -> Aligned:
     """The burst of an order, opened, aligned and cropped to the part that is asked for."""
-    source, table = align(open_burst(order.burst))
+    with naming(order.burst):
+        source, table = align(open_burst(order.burst))
     if order.extent == "common":
         source = common(source)
     window = order.window

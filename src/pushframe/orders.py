@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .deliver import Order, check_apart
 from .errors import FileError, UsageError
-from .io import is_burst, list_bursts
+from .io import is_burst, is_stack, list_bursts
 
 MAGIC = "*?["
 
@@ -44,8 +44,11 @@ def find_inputs(texts: Sequence[str]) -> list[Path]:
 
 
 def _caught(path: Path) -> list[Path]:
-    """The bursts behind a path that a pattern caught; an .npz always is one, broken or not."""
-    if is_burst(path) or path.suffix.lower() == ".npz":
+    """The bursts behind a path that a pattern caught; an .npz always is one, broken or not.
+
+    A TIFF is one if it has a side-car or several pages: bands alone may be colours, or a product.
+    """
+    if is_burst(path) or path.suffix.lower() == ".npz" or is_stack(path):
         return [path]
     return list_bursts(path) if path.is_dir() else []
 

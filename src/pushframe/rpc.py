@@ -11,9 +11,27 @@ from typing import Any
 
 import numpy as np
 
+from .checks import require
+
 Rpc = Mapping[str, Any]
 NEWTON_STEPS = 10
+TERMS = 20  # coefficients of a cubic
 STEP = 1e-4  # of the normalised ground, for the derivative
+
+
+def check_rpc(rpc: Rpc, where: str) -> None:
+    """BurstError unless all numbers of an RPC are there, each cubic with its 20; `where`: whose."""
+    ratio = ("LINE", "SAMP")
+    single = [f"{axis}_{k}" for axis in (*ratio, "LAT", "LONG", "HEIGHT") for k in ("OFF", "SCALE")]
+    cubic = [f"{axis}_{part}_COEFF" for axis in ratio for part in ("NUM", "DEN")]
+    wrong = [key for key in single if np.size(rpc.get(key, ())) != 1]
+    wrong += [key for key in cubic if np.size(rpc.get(key, ())) != TERMS]
+    require(
+        not wrong,
+        f"whole RPC in {where}, each cubic with {TERMS} coefficients",
+        f"no such {', '.join(wrong[:4])}{', ...' if len(wrong) > 4 else ''}",
+        "restore them, or leave the RPC out",
+    )
 
 
 def to_image(rpc: Rpc, ground: np.ndarray, height_m: float) -> np.ndarray:

@@ -12,11 +12,11 @@ from .burst import Simulated
 from .errors import FileError, UsageError
 from .evaluate import Case
 from .io import is_burst, read_image, read_simulated
+from .io.image import IMAGE_SUFFIXES
 from .scenes import procedural_scene
 from .simulate import Simulation
 from .windows import simulate_windows, window_corners
 
-IMAGE_SUFFIXES = (".tif", ".tiff", ".png", ".npy")
 SCENE_PREFIX = "scene:"
 
 
@@ -65,12 +65,13 @@ def find_bursts(text: str) -> list[Path]:
     if not path.is_dir():
         return []
     inside = sorted(path.iterdir())
-    found = [p for p in inside if p.suffix == ".npz" or (p.suffix != ".toml" and is_burst(p))]
+    kinds = {p: p.suffix.lower() for p in inside}
+    found = [p for p in inside if kinds[p] == ".npz" or (kinds[p] != ".toml" and is_burst(p))]
     beside = tuple(f"{p.stem}_" for p in found)  # truth and flow of a stack
     images = [
         p
         for p in inside
-        if p.suffix in IMAGE_SUFFIXES and p not in found and not p.name.startswith(beside)
+        if kinds[p] in IMAGE_SUFFIXES and p not in found and not p.name.startswith(beside)
     ]
     if found and images:
         raise UsageError(

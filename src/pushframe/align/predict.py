@@ -9,7 +9,7 @@ import numpy as np
 from ..burst import GeoRef
 from ..checks import frame_label, require
 from ..io import BurstSource, Placement
-from ..rpc import to_ground, to_image
+from ..rpc import Rpc, check_rpc, to_ground, to_image
 from .agree import MAX_STRETCH, fit_affine, stretch
 
 
@@ -18,6 +18,9 @@ def predict(source: BurstSource) -> tuple[tuple[Placement, ...], tuple[str, ...]
     height, width = source.shape
     axes = [np.linspace(0, size - 1, 5) for size in (height, width)]
     points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 2)
+    for index, frame in enumerate(source.frames):
+        if frame.georef is not None and frame.georef.rpc is not None:
+            check_rpc(frame.georef.rpc, frame_label(index, frame.name))
     reference = source.frames[source.reference].georef
     placements: list[Placement] = []
     said: tuple[str, ...] = ()
@@ -25,7 +28,7 @@ def predict(source: BurstSource) -> tuple[tuple[Placement, ...], tuple[str, ...]
         if index == source.reference:
             placements.append(Placement())
             continue
-        there = _seen_in(reference, frame.georef, points)
+        there = _seen_in(reference, frame.georef, points, frame_label(index, frame.name))
         if there is None:
             placements.append(Placement())
             continue
@@ -40,8 +43,13 @@ def predict(source: BurstSource) -> tuple[tuple[Placement, ...], tuple[str, ...]
     return tuple(placements), said
 
 
-def _seen_in(one: GeoRef | None, other: GeoRef | None, points: np.ndarray) -> np.ndarray | None:
-    """Pixels (P, 2) of an image as pixels of another, by ground; None without georeferences."""
+def _seen_in(
+    one: GeoRef | None, other: GeoRef | None, points: np.ndarray, label: str
+) -> np.ndarray | None:
+    """Pixels (P, 2) of an image as pixels of another, by ground; None without georeferences.
+
+    label: how messages name the other.
+    """
     if one is None or other is None:
         return None
     if one.transform is not None and other.transform is not None:
@@ -50,9 +58,27 @@ def _seen_in(one: GeoRef | None, other: GeoRef | None, points: np.ndarray) -> np
         there = column_row @ (np.linalg.inv(second) @ first).T
         return there[:, 1::-1] - 0.5
     if one.rpc is not None and other.rpc is not None:
-        height_m = _height(one)
-        return to_image(other.rpc, to_ground(one.rpc, points, height_m), height_m)
+        return _by_rpc(one.rpc, other.rpc, points, _height(one), label)
     return None
+
+
+def _by_rpc(one: Rpc, other: Rpc, points: np.ndarray, height_m: float, label: str) -> np.ndarray:
+    """Pixels (P, 2) of an image as pixels of another, at one height; BurstError if there are none.
+
+    Cubics that are constant, or divide by zero, lead nowhere.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            there = to_image(other, to_ground(one, points, height_m), height_m)
+    except np.linalg.LinAlgError:
+        there = np.full_like(points, np.nan)
+    require(
+        bool(np.isfinite(there).all()),
+        f"RPC that lead from the reference to {label}",
+        "some that lead nowhere",
+        "correct them, or leave them out",
+    )
+    return there
 
 
 def _matrix(transform: Sequence[float]) -> np.ndarray:

@@ -11,26 +11,40 @@ import typer
 from rich.markup import escape
 
 from ..burst import GeoRef
+from ..checks import counted
 from ..errors import BurstError, FileError
-from ..io import BurstSource, is_burst, open_burst, read_image, read_product
+from ..io import BurstSource, is_burst, open_burst, read_image
+from ..io.georef import crs_name
+from ..io.product import read_overview
 from ..io.sidecar import TIFF
 from ..methods import method_names
+from ..orders import find_inputs
 from ..product import Product
 from ..simulate import PRESETS
 from ..version import __version__
 from ..weights import SUFFIX, read_card, shipped_weights
 from .console import JSON_OPTION, flattened, out, print_json
 
-OPTIONAL = ("rasterio", "tifffile", "matplotlib", "PIL", "jinja2")
+OPTIONAL = (
+    *("rasterio", "tifffile"),
+    *("matplotlib", "PIL", "jinja2"),
+    "distributed",
+    *("xarray", "rioxarray"),
+)
 
 
 def command(
     path: Path | None = typer.Argument(
-        None, help="A burst, a product, an image or weights; nothing for the installation itself."
+        None,
+        help="A burst, a folder of bursts, a product, an image or weights; nothing for the "
+        "installation itself.",
     ),
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Describe a burst, a product, an image or weights; without an argument, this installation.
+
+    Of a folder of bursts it says which they are, as `run` would find them. Medians of a product
+    larger than 1024 px are those of an overview.
 
     Examples:
 
@@ -39,6 +53,8 @@ def command(
       pushframe info burst.npz
 
       pushframe info frames/
+
+      pushframe info bursts/
 
       pushframe info product.tif --json
 
@@ -75,12 +91,14 @@ def describe(path: Path) -> dict[str, Any]:
         return {"kind": "weights", **read_card(path)}
     if not path.exists():
         raise FileError(f"expected a burst, a product or an image, got {path}: no such file")
-    if is_burst(path) or path.is_dir():
+    if path.is_dir():
+        return describe_folder(path)
+    if is_burst(path):
         return describe_burst(open_burst(path))
     tiff = path.suffix.lower() in TIFF
     if tiff or path.suffix.lower() == ".npz":
         try:
-            return describe_product(read_product(path))
+            return describe_product(*read_overview(path))
         except BurstError:  # readable, but no product: a stack or an image, then
             pass
     if tiff:
@@ -90,11 +108,23 @@ def describe(path: Path) -> dict[str, Any]:
     return describe_image(read_image(path))
 
 
-def describe_product(product: Product) -> dict[str, Any]:
-    """What was delivered, and how it was made."""
+def describe_folder(path: Path) -> dict[str, Any]:
+    """The burst that a folder is or holds; of several, which they are."""
+    bursts = find_inputs([str(path)])
+    if len(bursts) == 1:
+        return {"burst": str(bursts[0]), **describe_burst(open_burst(bursts[0]))}
+    return {
+        "kind": "folder of bursts",
+        "holds": counted(len(bursts), "burst"),
+        "bursts": [str(burst) for burst in bursts],
+    }
+
+
+def describe_product(shape: tuple[int, int], product: Product) -> dict[str, Any]:
+    """What was delivered, and how it was made; shape: of all of it, pixels may be an overview."""
     facts: dict[str, Any] = {
         "kind": "product",
-        "size": f"{product.mean.shape[0]}x{product.mean.shape[1]}",
+        "size": f"{shape[0]}x{shape[1]}",
         "scale": product.scale,
         "median of mean": f"{np.nanmedian(product.mean):.1f} DN",
         "median of samples": f"{np.nanmedian(product.samples):.2f}",
@@ -141,8 +171,7 @@ def _spell(georef: GeoRef | None) -> str:
         return "none"
     parts = []
     if georef.transform is not None:
-        name = (georef.crs or "no CRS").split('"')
-        parts.append(f"transform in {name[1] if len(name) > 1 else name[0]}")
+        parts.append(f"transform in {crs_name(georef)}")
     if georef.rpc is not None:
         parts.append("RPC")
     return " and ".join(parts)

@@ -15,12 +15,12 @@ from ..burst import Simulated
 from ..checks import check_scale, require
 from ..errors import FileError, PushframeError, UsageError
 from ..io import read_image
+from ..io.image import IMAGE_SUFFIXES
 from ..simulate import preset, simulate, with_options
 from ..windows import simulate_windows
 from .config import Batch, DataConfig, draws
 from .mixture import draw_setting, possible_presets, random_holes
 
-IMAGE_SUFFIXES = (".tif", ".tiff", ".png", ".npy")
 WHITE_LEVEL = 3400.0
 
 

@@ -4,6 +4,7 @@ from .atomic import atomic_files, atomic_folder, atomic_path, check_files, sweep
 from .burst_files import (
     burst_parts,
     is_burst,
+    is_stack,
     list_bursts,
     open_burst,
     read_burst,
@@ -26,6 +27,7 @@ __all__ = [
     "burst_parts",
     "check_files",
     "is_burst",
+    "is_stack",
     "list_bursts",
     "new_product",
     "open_burst",

@@ -13,11 +13,19 @@ import torch
 from ..burst import Burst, Simulated
 from ..errors import FileError, PushframeError, UsageError
 from .contents import check_flow, check_truth, known_flow, simulated_of
-from .datasets import hdr_dsp_home, hdr_dsp_sequences, is_probav, open_hdr_dsp, open_probav
+from .datasets import (
+    hdr_dsp_files,
+    hdr_dsp_home,
+    hdr_dsp_sequences,
+    is_probav,
+    open_hdr_dsp,
+    open_probav,
+)
 from .guard import naming
 from .npz import open_npz, write_npz
 from .opened import Opened
-from .sidecar import NAME, TIFF, find_sidecar, has_skysat, tiffs
+from .raster import has_pages
+from .sidecar import NAME, TIFF, beside_tiff, find_sidecar, has_skysat, tiffs
 from .source import BurstSource
 from .stac import Companions
 from .tiff import open_tiff, write_folder, write_stack
@@ -132,10 +140,13 @@ def is_burst(path: str | Path) -> bool:
 def burst_parts(path: Path) -> list[Path]:
     """What a burst is made of, as far as names tell: files, and the folder whose frames it is."""
     parts = [path]
-    if path.is_dir() or path.suffix.lower() in (*TIFF, ".toml"):
-        with suppress(PushframeError):  # reading will say what is wrong
+    with suppress(PushframeError):  # reading will say what is wrong
+        if hdr_dsp_home(path) is not None:
+            parts += hdr_dsp_files(path)
+        elif path.is_dir() or path.suffix.lower() in (*TIFF, ".toml"):
             side = find_sidecar(path)
             parts += side.files
+            parts += [file for frame in side.files for file in beside_tiff(frame)]
             if side.frames and "frames" not in side.table:
                 parts.append(side.home.parent)
     return parts
@@ -144,9 +155,9 @@ def burst_parts(path: Path) -> list[Path]:
 def list_bursts(path: str | Path) -> list[Path]:
     """The bursts behind one path: itself, the sequences of an HDR-DSP folder, or those inside it.
 
-    Folders of TIFF frames inside it are bursts, with side-car or without. One that holds frames and
-    no burst that a side-car, its suffix or its names tell is a burst itself. No pixel is read.
-    Empty where there is none.
+    Bursts inside it are what a side-car, a suffix or names tell, TIFFs of several pages, and
+    folders of TIFF frames. A folder that holds a TIFF of one page, and nothing that is told, is a
+    burst itself, of frames. Headers are read, no pixel. Empty where there is none.
     """
     path = Path(path)
     if is_burst(path) or not path.is_dir():
@@ -155,10 +166,16 @@ def list_bursts(path: str | Path) -> list[Path]:
         return hdr_dsp_sequences(path)
     entries = [entry for entry in sorted(path.iterdir()) if not entry.name.startswith(".")]
     told = {entry for entry in entries if is_burst(entry)}
-    if not told and _count_frames(path) > 0:
+    frames = _frames(path)
+    if not told and not all(map(is_stack, frames)):
         return [path]
-    # one TIFF in a folder of its own is rather a mask, or a truth
-    found = [entry for entry in entries if entry in told or _count_frames(entry) > 1]
+    told |= {frame for frame in frames if frame not in told and is_stack(frame)}
+    found = []
+    for entry in entries:
+        if entry in told:
+            found.append(entry)
+        elif len(inside := _frames(entry)) > 1:  # one TIFF alone is rather a mask, or a truth
+            found += inside if all(map(is_stack, inside)) else [entry]
     stems = {entry.with_suffix("") for entry in found if entry.suffix.lower() in TIFF}
     return [
         entry
@@ -167,8 +184,16 @@ def list_bursts(path: str | Path) -> list[Path]:
     ]
 
 
-def _count_frames(path: Path) -> int:
-    """How many TIFFs of a folder are frames, not products."""
+def is_stack(path: Path) -> bool:
+    """Whether a file is a TIFF of several pages that no side-car beside it names as its mask."""
+    if path.suffix.lower() not in TIFF or not has_pages(path):
+        return False
+    return not any(path in burst_parts(side)[1:] for side in path.parent.glob("*.toml"))
+
+
+def _frames(path: Path) -> list[Path]:
+    """The TIFFs of a folder that are frames, or stacks of them, not products."""
     if not path.is_dir():
-        return 0
-    return sum(not Companions(path / name).style.is_file() for name in tiffs(path, {}))
+        return []
+    files = [path / name for name in tiffs(path, {})]
+    return [file for file in files if not Companions(file).style.is_file()]

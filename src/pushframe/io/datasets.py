@@ -77,7 +77,31 @@ def hdr_dsp_sequences(home: Path) -> list[Path]:
 
 
 def open_hdr_dsp(path: Path) -> BurstSource:
-    """One sequence of HDR-DSP's SkySat data: crop/x.npy with its exposures and masks.
+    """One sequence of HDR-DSP's SkySat data: crop/x.npy with its exposures and masks."""
+    sequence, exposures, *mask = hdr_dsp_files(path)
+    frames = _mapped(sequence, 3, "frames (N, H, W)")
+    ratios = _mapped(exposures, 1, "exposures (N,)")
+    masks: np.ndarray | tuple[()] = ()
+    if mask:
+        masks = _mapped(mask[0], 3, "masks (N, H, W)")
+        require(
+            masks.shape == frames.shape,
+            f"masks of the shape of {sequence.name}, {frames.shape}",
+            masks.shape,
+            "restore the data",
+        )
+    count = len(frames)
+    require(ratios.shape == (count,), f"{count} exposures", f"{ratios.size}", "restore ratios/")
+    return BurstSource(
+        frames=tuple(ArrayFrame(frame, f"frame {k}") for k, frame in enumerate(frames)),
+        stated_exposure=np.asarray(ratios, np.float64),
+        scalars={"white_level": HDR_DSP_WHITE_DN},
+        masks=tuple(ArrayFrame(mask, f"mask {k}") for k, mask in enumerate(masks)),
+    )
+
+
+def hdr_dsp_files(path: Path) -> list[Path]:
+    """The files of one sequence: frames, exposures and, where there are any, masks.
 
     Files of the three folders belong together by their place in the order of names.
     """
@@ -94,25 +118,9 @@ def open_hdr_dsp(path: Path) -> BurstSource:
         )
         path = sequences[0]
     place = [file.name for file in sequences].index(path.name)
-    frames = _mapped(path, 3, "frames (N, H, W)")
-    ratios = _mapped(_matching(home / HDR_DSP[1], place, len(sequences)), 1, "exposures (N,)")
-    masks: np.ndarray | tuple[()] = ()
-    if (home / HDR_DSP[2]).is_dir():
-        masks = _mapped(_matching(home / HDR_DSP[2], place, len(sequences)), 3, "masks (N, H, W)")
-        require(
-            masks.shape == frames.shape,
-            f"masks of the shape of {path.name}, {frames.shape}",
-            masks.shape,
-            "restore the data",
-        )
-    count = len(frames)
-    require(ratios.shape == (count,), f"{count} exposures", f"{ratios.size}", "restore ratios/")
-    return BurstSource(
-        frames=tuple(ArrayFrame(frame, f"frame {k}") for k, frame in enumerate(frames)),
-        stated_exposure=np.asarray(ratios, np.float64),
-        scalars={"white_level": HDR_DSP_WHITE_DN},
-        masks=tuple(ArrayFrame(mask, f"mask {k}") for k, mask in enumerate(masks)),
-    )
+    folders = [home / name for name in HDR_DSP[1:]]
+    others = folders if folders[1].is_dir() else folders[:1]
+    return [path, *(_matching(folder, place, len(sequences)) for folder in others)]
 
 
 def _mapped(path: Path, dimensions: int, what: str) -> np.ndarray:

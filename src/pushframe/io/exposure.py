@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,11 @@ TAGS = ("exposure_time", "exposure", "integration_time", "exif_exposuretime")
 INDEX_FILES = "*frame_index.csv"
 INDEX_COLUMNS = ("integration_time_ms", "integration_time", "exposure_ms", "exposure_time")
 INDEX_NAMES = ("filename", "name")
+DECIMAL = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+EXPOSURE = re.compile(
+    rf"(?P<open>\()?\s*(?P<above>{DECIMAL})(?:\s*/\s*(?P<below>{DECIMAL}))?\s*(?P<unit>[^\W\d_]*)\s*"
+    r"(?(open)\))"
+)
 
 
 def stated_exposure(folder: Path, frames: Sequence[RasterFrame]) -> tuple[np.ndarray, str] | None:
@@ -25,9 +31,9 @@ def stated_exposure(folder: Path, frames: Sequence[RasterFrame]) -> tuple[np.nda
         if found is not None:
             return found
     for tag in TAGS:
-        values = [_number(_folded(frame.metadata).get(tag)) for frame in frames]
-        if all(value is not None for value in values):
-            return np.array(values), f"Exposures were read from the frames' own tag {tag}."
+        values = _numbers([_folded(frame.metadata).get(tag) for frame in frames])
+        if values is not None:
+            return values, f"Exposures were read from the frames' own tag {tag}."
     return None
 
 
@@ -36,12 +42,13 @@ def _from_index(path: Path, frames: Sequence[RasterFrame]) -> tuple[np.ndarray, 
     with decoding(path, "a CSV table"), path.open(newline="", encoding="utf-8-sig") as stream:
         lines = [_folded(line) for line in csv.DictReader(stream)]
     for column in INDEX_COLUMNS:
-        values = [
-            next((_number(line.get(column)) for line in lines if _is_of(line, frame.name)), None)
+        texts = [
+            next((line.get(column) for line in lines if _is_of(line, frame.name)), None)
             for frame in frames
         ]
-        if values and all(value is not None for value in values):
-            return np.array(values), f"Exposures were read from {column} of {path.name}."
+        values = _numbers(texts)
+        if values is not None:
+            return values, f"Exposures were read from {column} of {path.name}."
     return None
 
 
@@ -61,11 +68,21 @@ def _folded(table: Mapping[str | None, str | None]) -> dict[str, str]:
     }
 
 
-def _number(text: str | None) -> float | None:
-    """The positive number of a text such as '0.004', '(0.004)' or '4 ms'; None without one."""
-    found = re.match(r"\(?\s*([0-9.]+(?:[eE][-+]?[0-9]+)?)", text or "")
-    try:
-        value = float(found.group(1)) if found else 0.0
-    except ValueError:
+def _numbers(texts: Sequence[str | None]) -> np.ndarray | None:
+    """Positive numbers, one for each text, (N,); None unless all are such, in one unit."""
+    read = [_number(text) for text in texts]
+    found = [pair for pair in read if pair is not None]
+    if not found or len(found) < len(read) or len({unit for _, unit in found}) > 1:
         return None
-    return value if value > 0 else None
+    return np.array([value for value, _ in found])
+
+
+def _number(text: str | None) -> tuple[float, str] | None:
+    """The positive number of '0.004', '(0.004)', '1/250' or '4 ms' and its unit; None else."""
+    found = EXPOSURE.fullmatch((text or "").strip())
+    if found is None:
+        return None
+    above, below = float(found["above"]), float(found["below"] or 1)
+    if above <= 0 or below <= 0 or not math.isfinite(above / below):
+        return None
+    return above / below, found["unit"].lower()

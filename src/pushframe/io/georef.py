@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from ..burst import GeoRef
+from ..checks import require
 from ..errors import BurstError
+from ..rpc import check_rpc
 
+CODE = re.compile(r"[A-Za-z0-9_]+:[0-9]+")
 PIXEL_TOLERANCE = 0.02  # of a pixel's size: a pixel and a half over a tile
 
 
@@ -36,9 +40,18 @@ def _rpc_numbers(strings: Mapping[str, str]) -> dict[str, float | tuple[float, .
     return rpc
 
 
+def crs_of(text: str) -> Any:
+    """rasterio's CRS of a WKT, or of a code such as EPSG:32631; its CRSError for anything else.
+
+    GDAL by itself would follow addresses and the names of files.
+    """
+    from rasterio.crs import CRS
+
+    return CRS.from_string(text) if CODE.fullmatch(text) else CRS.from_wkt(text)
+
+
 def profile_of(georef: GeoRef | None) -> dict[str, Any]:
     """The keywords for rasterio.open(..., "w") that carry CRS, transform and RPC."""
-    from rasterio.crs import CRS
     from rasterio.rpc import RPC
     from rasterio.transform import Affine
 
@@ -46,7 +59,7 @@ def profile_of(georef: GeoRef | None) -> dict[str, Any]:
     if georef is None:
         return profile
     if georef.crs is not None:
-        profile["crs"] = CRS.from_wkt(georef.crs)
+        profile["crs"] = crs_of(georef.crs)
     if georef.transform is not None:
         profile["transform"] = Affine(*georef.transform)
     if georef.rpc is not None:
@@ -69,9 +82,7 @@ def same_crs(one: GeoRef | None, other: GeoRef | None) -> bool:
     first, second = (None if georef is None else georef.crs for georef in (one, other))
     if first is None or second is None or first == second:
         return first == second
-    from rasterio.crs import CRS
-
-    return bool(CRS.from_wkt(first) == CRS.from_wkt(second))
+    return bool(crs_of(first) == crs_of(second))
 
 
 def same_pixel(one: GeoRef | None, other: GeoRef | None) -> bool:
@@ -118,9 +129,32 @@ def georef_from_json(text: str) -> GeoRef:
                 key: tuple(map(float, value)) if isinstance(value, list) else float(value)
                 for key, value in rpc.items()
             }
-        return GeoRef(table["crs"], None if transform is None else tuple(transform), rpc)
+        crs = table["crs"]
+        if rpc is not None:
+            check_rpc(rpc, "`georef`")
+        if crs is not None:
+            _check_crs(crs)
+        return GeoRef(crs, None if transform is None else tuple(transform), rpc)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BurstError(
             f"expected georef as a JSON object of crs, transform and rpc, got {text[:60]!r}: "
             "correct `georef`"
         ) from error
+
+
+def _check_crs(text: Any) -> None:
+    """BurstError unless GDAL understands a CRS; without rasterio nothing asks."""
+    try:
+        import rasterio
+    except ImportError:
+        return
+    try:
+        known = isinstance(text, str) and bool(crs_of(text))
+    except rasterio.errors.CRSError:
+        known = False
+    require(
+        known,
+        "the CRS of `georef` as WKT, or a code such as EPSG:32631",
+        repr(text)[:60],
+        "correct it, or give null",
+    )

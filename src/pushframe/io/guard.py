@@ -52,7 +52,7 @@ def unwritable(target: str | Path, error: BaseException) -> FileError:
 
 
 @contextmanager
-def naming(path: Path, within: Path | None = None) -> Iterator[None]:
+def naming(path: Path | str, within: Path | None = None) -> Iterator[None]:
     """Errors of the body begin with `path`, unless they name it or a file in it already.
 
     within: the folder whose files are named well enough, `path` itself unless given.

@@ -16,6 +16,7 @@ from .npz import load_npy
 from .raster import open_layers
 from .sidecar import TIFF
 
+IMAGE_SUFFIXES = (*TIFF, ".png", ".npy")
 GDAL_NODATA_TAG = 42113
 
 
@@ -27,7 +28,7 @@ def read_image(path: str | Path) -> np.ndarray:
         raise UsageError(f"{path}: expected an image, got a folder: name one file in it")
     if not path.exists():
         raise FileError(f"{path}: expected an image, got nothing there: correct the path")
-    if suffix not in (*TIFF, ".png", ".npy"):
+    if suffix not in IMAGE_SUFFIXES:
         raise UsageError(f"{path}: expected .tif, .png or .npy, got '{suffix}': convert the image")
     with naming(path):
         if suffix == ".npy":

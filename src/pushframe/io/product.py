@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,10 +22,22 @@ from .npz import load_npz, save_npz
 from .raster import gdal, new_raster
 from .sidecar import TIFF
 
-BANDS = ("mean", "std", "samples")
-UNITS = ("DN", "DN", "1")
+
+class Band(NamedTuple):
+    """What a band of a product is, for files, STAC items and xarray alike."""
+
+    unit: str
+    meaning: str
+
+
+BANDS = {  # in the order of the GeoTIFF
+    "mean": Band("DN", "Super-resolved image, DN of the reference frame"),
+    "std": Band("DN", "Error bar: one standard deviation of the mean, DN of the reference frame"),
+    "samples": Band("1", "Effective number of observations"),
+}
 NAMESPACE = "PUSHFRAME"
 SCALE_TAG = "product_scale"
+OVERVIEW_PX = 1024
 COG = {
     "driver": "COG",
     "compress": "ZSTD",
@@ -69,7 +81,8 @@ def _write_cog(product: Product, path: Path) -> None:
     ):
         for band, name in enumerate(BANDS, start=1):
             sink.write(getattr(product, name), band)
-        sink.descriptions, sink.units = BANDS, UNITS
+        sink.descriptions = tuple(BANDS)
+        sink.units = tuple(band.unit for band in BANDS.values())
         sink.update_tags(ns=NAMESPACE, **tags[NAMESPACE])
         sink.update_tags(**tags[""])
 
@@ -147,6 +160,22 @@ def read_window(path: Path, rows: slice, columns: slice) -> np.ndarray:
         return np.asarray(source.read(window=window))
 
 
+def read_overview(path: str | Path) -> tuple[tuple[int, int], Product]:
+    """The size of a product, and the product with its pixels thinned to OVERVIEW_PX a side at most.
+
+    Of a large GeoTIFF an overview is read. The georeference is that of the whole.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in TIFF:
+        whole = read_product(path)
+        return (whole.mean.shape[0], whole.mean.shape[1]), whole
+    with naming(path), _opened(path) as (source, tags):
+        height, width = source.shape
+        step = -(-max(height, width) // OVERVIEW_PX)
+        thin = source.read(out_shape=(len(BANDS), -(-height // step), -(-width // step)))
+        return (height, width), _product_of(source, tags, thin)
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
     """The open GeoTIFF of a product and its tags; BurstError for a TIFF that is none."""
@@ -157,7 +186,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
         rasterio.open(path, driver="GTiff") as source,
     ):
         tags: dict[str, str] = source.tags(ns=NAMESPACE)
-        if tuple(source.descriptions) != BANDS or not tags.get(SCALE_TAG, "").isdigit():
+        if tuple(source.descriptions) != tuple(BANDS) or not tags.get(SCALE_TAG, "").isdigit():
             raise BurstError(
                 f"{path}: expected a product with the bands {', '.join(BANDS)}, "
                 f"got {counted(source.count, 'band')} of something else: name a file that "
@@ -169,9 +198,14 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
 def _read_cog(path: Path) -> Product:
     """The product from its GeoTIFF."""
     with _opened(path) as (source, tags):
-        mean, std, samples = source.read()
-        scale = int(tags[SCALE_TAG])
-        return Product(mean, std, samples, scale, georef_of(source), _provenance_of(tags))
+        return _product_of(source, tags, source.read())
+
+
+def _product_of(source: Any, tags: Mapping[str, str], bands: np.ndarray) -> Product:
+    """The product of pixels (3, h, w) and of what the open GeoTIFF says of them."""
+    mean, std, samples = bands
+    scale = int(tags[SCALE_TAG])
+    return Product(mean, std, samples, scale, georef_of(source), _provenance_of(tags))
 
 
 def _write_npz(product: Product, path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +17,7 @@ from ..checks import frame_label
 from ..errors import BurstError, FileError, MissingPackageError
 from .frames import ALL, to_float32
 from .georef import georef_of, profile_of
-from .guard import decoding, encoding, need_file
+from .guard import decoding, encoding, naming, need_file
 
 WHAT = {"GTiff": "a TIFF image", "PNG": "a PNG image"}
 REAL = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16",
@@ -64,7 +64,8 @@ class RasterFrame:
         with self._open() as source:
             self.shape = (source.height, source.width)
             self.dtype: str = source.dtypes[band - 1]
-            self.georef = georef_of(source)
+            with naming(where):
+                self.georef = georef_of(source)
             self.metadata = dict(source.tags()) | source.tags(ns="EXIF")
             if self.dtype not in REAL:
                 raise BurstError(
@@ -123,6 +124,18 @@ def open_layers(path: Path, frame: int | None = None, driver: str = "GTiff") -> 
             )
             for band in range(1, bands + 1)
         ]
+
+
+def has_pages(path: Path) -> bool:
+    """Whether a file is a TIFF of several pages, overviews and masks not counted; by its header."""
+    with (
+        suppress(FileError, MissingPackageError),  # reading will say what is wrong
+        gdal() as rasterio,
+        decoding(path, WHAT["GTiff"]),
+        rasterio.open(path, driver="GTiff") as source,
+    ):
+        return len(source.subdatasets) > 1
+    return False
 
 
 def _page(rasterio: Any, page: str, path: Path, number: int, driver: str) -> RasterFrame:

@@ -114,6 +114,15 @@ def tiffs(folder: Path, table: Mapping[str, Any]) -> list[str]:
     )
 
 
+def beside_tiff(path: Path) -> list[Path]:
+    """The files beside a TIFF that GDAL reads with it: RPC, world file, mask, metadata."""
+    if path.suffix.lower() not in TIFF:
+        return []
+    names = [f"{path.stem}{end}" for end in ("_RPC.TXT", "_rpc.txt", ".tfw")]
+    names += [f"{path.name}{end}" for end in (".msk", ".aux.xml")]
+    return [path.with_name(name) for name in names if path.with_name(name).is_file()]
+
+
 def _named_besides(table: Mapping[str, Any]) -> list[str]:
     """The files of truth, flows and masks that a table names."""
     valid = table.get("valid", [])

@@ -14,6 +14,7 @@ from ..burst import Burst, GeoRef, NoiseLaw
 from ..checks import (
     check_exposure,
     check_frames,
+    check_noise,
     check_positive,
     check_window,
     counted,
@@ -281,9 +282,9 @@ class BurstSource:
             f"{got[0]} alone",
             "give both, of var = noise_a * dn + noise_b; one of them may be 0",
         )
-        for key in got:
-            check_positive(key, torch.tensor(self.scalars[key]), zero_allowed=True)
-        return NoiseLaw(*(torch.tensor(self.scalars[key]) for key in got))
+        a, b = (torch.tensor(self.scalars[key]) for key in got)
+        check_noise(a, b)
+        return NoiseLaw(a, b)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,8 +14,8 @@ import numpy as np
 
 from ..burst import GeoRef
 from ..tally import Tally
-from .georef import rpc_strings
-from .product import BANDS, UNITS
+from .georef import crs_name, crs_of, rpc_strings
+from .product import BANDS
 from .raster import gdal
 
 EXTENSIONS = (
@@ -22,12 +23,8 @@ EXTENSIONS = (
     "https://stac-extensions.github.io/raster/v1.1.0/schema.json",
 )
 COG_TYPE = "image/tiff; application=geotiff; profile=cloud-optimized"
-MEANING = {
-    "mean": "Super-resolved image, DN of the reference frame",
-    "std": "Error bar: one standard deviation of the mean, DN of the reference frame",
-    "samples": "Effective number of observations",
-}
 TIME = re.compile(r"(?<!\d)(20\d{6})[_T-]?(\d{6})(?!\d)")  # 20191015_073816, as in SkySat names
+WHOLE_GLOBE = (360.0, 90.0)  # longitudes may count from 0 to 360
 EDGE_POINTS = 8  # on each side of the footprint: straight on the map is bent on the globe
 
 
@@ -60,7 +57,7 @@ def stac_item(
 ) -> dict[str, Any]:
     """A STAC 1.1 item with the projection and raster extensions, as a JSON object.
 
-    Without a georeference its geometry is null. The time is read from the names of the frames;
+    Without a footprint its geometry is null. The time is read from the names of the frames;
     where they hold none it is that of processing, and the description says so.
     """
     with gdal():
@@ -113,30 +110,63 @@ def acquisition_times(frames: str) -> list[datetime]:
 def footprint(shape: tuple[int, int], georef: GeoRef | None) -> list[list[float]] | None:
     """The outline of an image as a closed ring of [longitude, latitude], or None.
 
-    RPC are evaluated at their height offset.
+    None without a georeference, and where it has no longitude and latitude: a grid of a site, or
+    a place that its projection does not reach. RPC are evaluated at their height offset.
     """
-    rows, columns = _outline(shape)
-    if georef is None or (georef.rpc is None and (georef.crs is None or georef.transform is None)):
+    if not _is_placed(georef):
         return None
+    assert georef is not None
+    try:
+        points = np.round(_on_globe(georef, *_outline(shape)), 9)
+    except Exception:  # GDAL's errors share no base class
+        return None
+    if not (np.isfinite(points).all() and (np.abs(points) <= WHOLE_GLOBE).all()):
+        return None
+    ring: list[list[float]] = points.tolist()
+    return [*ring, ring[0]]
+
+
+def footprint_note(shape: tuple[int, int], georef: GeoRef | None) -> str | None:
+    """What to say of a georeference that gives no footprint; None where all is well."""
+    with gdal():
+        if not _is_placed(georef) or footprint(shape, georef) is not None:
+            return None
+    assert georef is not None
+    place = "its RPC" if georef.crs is None else f"its CRS ({crs_name(georef)})"
+    return (
+        f"The product's place by {place} could not be turned into longitude and latitude: "
+        "its STAC item has no footprint."
+    )
+
+
+def _is_placed(georef: GeoRef | None) -> bool:
+    """Whether a georeference speaks of a place on Earth."""
+    if georef is None:
+        return False
+    return georef.rpc is not None or (georef.crs is not None and georef.transform is not None)
+
+
+def _on_globe(georef: GeoRef, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Longitude and latitude of outer corners, (P, 2); infinite, or an error, where none is."""
     if georef.crs is not None and georef.transform is not None:
         from rasterio.warp import transform
 
         a, b, c, d, e, f = georef.transform
         x, y = a * columns + b * rows + c, d * columns + e * rows + f
-        longitude, latitude = transform(georef.crs, "EPSG:4326", x.tolist(), y.tolist())
-    else:
-        from rasterio.rpc import RPC
-        from rasterio.transform import RPCTransformer
+        return np.column_stack(transform(crs_of(georef.crs), "EPSG:4326", x.tolist(), y.tolist()))
+    from rasterio.errors import TransformWarning
+    from rasterio.rpc import RPC
+    from rasterio.transform import RPCTransformer
 
-        assert georef.rpc is not None
-        camera = RPC.from_gdal(rpc_strings(georef.rpc))
-        with RPCTransformer(camera, rpc_height=float(camera.height_off)) as ground:
-            # its (0, 0) is a pixel's corner in rasterio's terms, with the offset "ul"
-            longitude, latitude = ground.xy(rows.tolist(), columns.tolist(), offset="ul")
-    ring = [
-        [round(x, 9), round(y, 9)] for x, y in zip(list(longitude), list(latitude), strict=True)
-    ]
-    return [*ring, ring[0]]
+    assert georef.rpc is not None
+    camera = RPC.from_gdal(rpc_strings(georef.rpc))
+    with (
+        warnings.catch_warnings(),
+        RPCTransformer(camera, rpc_height=float(camera.height_off)) as ground,
+    ):
+        warnings.simplefilter("ignore", TransformWarning)  # infinite points tell it, too
+        # its (0, 0) is a pixel's corner in rasterio's terms, with the offset "ul"
+        return np.column_stack(ground.xy(rows.tolist(), columns.tolist(), offset="ul"))
 
 
 def _outline(shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -154,9 +184,7 @@ def _projection(shape: tuple[int, int], georef: GeoRef | None) -> dict[str, Any]
     fields: dict[str, Any] = {"proj:shape": list(shape)}
     if georef is None or georef.crs is None or georef.transform is None:
         return {**fields, "proj:code": None}
-    from rasterio.crs import CRS
-
-    crs = CRS.from_wkt(georef.crs)
+    crs = crs_of(georef.crs)
     authority = crs.to_authority()
     a, b, c, d, e, f = georef.transform
     rows, columns = _outline(shape)
@@ -177,9 +205,9 @@ def _assets(files: Companions, tallies: Mapping[str, Tally], report: bool) -> di
             "type": COG_TYPE,
             "title": "Mean, error bar and number of observations",
             "roles": ["data"],
-            "bands": [{"name": name, "description": MEANING[name]} for name in BANDS],
+            "bands": [{"name": name, "description": band.meaning} for name, band in BANDS.items()],
             "raster:bands": [
-                _raster_band(unit, tallies[name]) for name, unit in zip(BANDS, UNITS, strict=True)
+                _raster_band(band.unit, tallies[name]) for name, band in BANDS.items()
             ],
         },
         "style": {

@@ -24,7 +24,7 @@ from ..tally import Tally
 from .atomic import atomic_path
 from .georef import rpc_strings
 from .guard import encoding
-from .product import BANDS, COG, UNITS, all_tags
+from .product import BANDS, COG, all_tags
 from .raster import gdal
 
 CHECKED_PX = 512  # side of a block of the GeoTIFF
@@ -159,7 +159,7 @@ def virtual_raster(sink: ProductSink, georef: GeoRef | None) -> str:
         table = ElementTree.SubElement(root, "Metadata", {"domain": domain} if domain else {})
         for key, value in tags.items():
             ElementTree.SubElement(table, "MDI", key=key).text = value
-    for index, (name, unit) in enumerate(zip(BANDS, UNITS, strict=True)):
+    for index, (name, what) in enumerate(BANDS.items()):
         band = ElementTree.SubElement(
             root,
             "VRTRasterBand",
@@ -171,7 +171,7 @@ def virtual_raster(sink: ProductSink, georef: GeoRef | None) -> str:
         source.text = sink.path.name
         texts = {
             "Description": name,
-            "UnitType": unit,
+            "UnitType": what.unit,
             "NoDataValue": "nan",
             "ImageOffset": str(index * ITEM * height * width),
             "PixelOffset": str(ITEM),

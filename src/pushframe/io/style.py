@@ -23,7 +23,7 @@ def std_style(std: Tally) -> str:
         pipe,
         "rasterrenderer",
         type="singlebandpseudocolor",
-        band=str(1 + BANDS.index("std")),
+        band=str(1 + list(BANDS).index("std")),
         classificationMin="0",
         classificationMax=f"{top:.6g}",
         opacity="1",

@@ -8,7 +8,6 @@ step, so there is no other state.
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from torch import Tensor
 
 from ..checks import require
 from ..errors import FileError, UsageError
-from ..io import atomic_path
+from ..io import atomic_path, sweep
 from ..io.guard import unwritable
 from ..model import Network
 
@@ -146,8 +145,7 @@ def clear_leftovers(run: Path) -> None:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(run, error) from error
-    for room in run.glob(".pushframe-*"):
-        shutil.rmtree(room, ignore_errors=True)
+    sweep(run)
 
 
 class Log:
