@@ -29,8 +29,8 @@ from pushframe.solver.bend import (
 )
 from pushframe.solver.image import Reconstruction, reconstruct
 from pushframe.solver.joint import FINE, LOOSE, Joint
+from pushframe.solver.motion import Task
 from pushframe.solver.outliers import cut_pixels
-from pushframe.solver.peaks import fit_motion
 from pushframe.solver.piece import merged
 from pushframe.solver.solve import without_foreign
 from pushframe.solver.space import fit_in_space
@@ -303,7 +303,7 @@ def test_known_flows_give_calibrated_bars(drift: Simulated) -> None:
 def test_the_spectrum_in_space_is_that_of_fourier_space() -> None:
     plain = made(size=48, seed=2)
     kept = torch.ones(1, 10, dtype=torch.bool)
-    fit = fit_motion(plain.burst, plain.flow_px, kept, 2, moving=False)
+    fit = Task(plain.burst, plain.flow_px, kept, 2, moving=False).settled()
     knots = spectrum_of_burst(plain.burst, plain.burst.valid, plain.flow_px, fit.gain, 2)
     middle = slice(8, 18)  # few frequencies lie around the outer knots
     assert (knots - fit.knots)[:, middle].abs().max() < 0.7
