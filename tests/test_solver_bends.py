@@ -31,6 +31,7 @@ from pushframe.solver.image import Reconstruction, reconstruct
 from pushframe.solver.joint import FINE, LOOSE, Joint
 from pushframe.solver.motion import Task
 from pushframe.solver.outliers import cut_pixels
+from pushframe.solver.peaks import fit_motion
 from pushframe.solver.piece import merged
 from pushframe.solver.solve import without_foreign
 from pushframe.solver.space import fit_in_space
