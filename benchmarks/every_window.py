@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from record import record
 
-from pushframe.burst import Posterior, Simulated, stack
+from pushframe.burst import Simulated, stack
 from pushframe.config import load_config
 from pushframe.metrics import Metrics
+from pushframe.posterior import Posterior
 from pushframe.simulate import Simulation, preset, with_options
 from pushframe.solver import solve
 from pushframe.sources import find_sources

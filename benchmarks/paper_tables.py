@@ -22,12 +22,13 @@ from typing import Any
 import torch
 from paper_figure import figure_1
 
-from pushframe.burst import Burst, Posterior
+from pushframe.burst import Burst
 from pushframe.evaluate import evaluate
 from pushframe.methods import METHODS, Estimate, Method, run_network
 from pushframe.model import Network, estimate_motion
 from pushframe.noise import normalised_noise_var
 from pushframe.plots import coverage_png
+from pushframe.posterior import Posterior
 from pushframe.simulate import preset, with_options
 from pushframe.sources import SimulatedCases, find_sources
 from pushframe.tables import BALANCED, SUMMARY, TABLE_1, TABLE_2, number, tables_markdown

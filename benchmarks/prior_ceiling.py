@@ -20,11 +20,12 @@ from record import record
 from torch import Tensor
 
 from pushframe.bootstrap import balanced_mean
-from pushframe.burst import Posterior, stack
+from pushframe.burst import stack
 from pushframe.filters import gaussian_blur
 from pushframe.gaussian import GaussianProblem
 from pushframe.local_prior import LocalPrior, analyse
 from pushframe.metrics import Metrics
+from pushframe.posterior import Posterior
 from pushframe.simulate import PRESETS, with_options
 from pushframe.solver.detail import POWER_RANGE
 from pushframe.solver.image import detailed, reconstruct

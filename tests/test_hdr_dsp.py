@@ -8,12 +8,13 @@ import pytest
 import torch
 from conftest import sources
 
-from pushframe.burst import Burst, NoiseLaw, Posterior, Simulated
+from pushframe.burst import Burst, NoiseLaw, Simulated
 from pushframe.errors import UsageError
 from pushframe.filters import gaussian_blur
 from pushframe.geometry import subsample
 from pushframe.model import HdrDsp, HdrDspConfig, Motion, estimate_motion
 from pushframe.model.hdr_dsp import registered_base
+from pushframe.posterior import Posterior
 from pushframe.simulate import PRESETS, simulate, with_options
 
 SMALL = HdrDspConfig(features=8, encoder_blocks=1, decoder_blocks=2)

@@ -11,7 +11,7 @@ import torch
 from conftest import sources
 
 from pushframe import heldout
-from pushframe.burst import Burst, NoiseLaw, Posterior
+from pushframe.burst import Burst, NoiseLaw
 from pushframe.heldout import (
     HeldOut,
     HeldOutFrame,
@@ -22,6 +22,7 @@ from pushframe.heldout import (
 )
 from pushframe.methods import METHODS, Estimate, Method
 from pushframe.metrics import LEVELS, Metrics
+from pushframe.posterior import Posterior
 from pushframe.simulate import PRESETS, Simulated, simulate_one, with_options
 
 SOLVER = METHODS["solver"]

@@ -9,11 +9,11 @@ import pytest
 import torch
 from conftest import sources
 
-from pushframe import Burst, GeoRef, super_resolve
+from pushframe import Burst, GeoRef, Product, super_resolve
 from pushframe.errors import UsageError
 from pushframe.methods import best_method
 from pushframe.seams import tile_corners, tiles_at_once
-from pushframe.simulate import PRESETS, simulate_one
+from pushframe.simulate import PRESETS, simulate_one, with_options
 
 
 def one(size: int, frames: int = 6):
@@ -143,3 +143,23 @@ def test_batches_and_unknown_methods_are_refused() -> None:
 def test_the_solver_stands_in_where_no_weights_fit() -> None:
     assert best_method(2) == "base"
     assert best_method(3) == best_method(4) == "solver"
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_the_unit_of_the_pixels_does_not_matter(stated: bool, monkeypatch) -> None:
+    """Reflectance of 0 to 1 is as good as DN of 0 to 4095."""
+    setting = with_options(PRESETS["paper"], size=32, frames=8)
+    burst = simulate_one(sources(setting, 1)[0], setting, 0).burst
+    dn, exposure, law = burst.raw_dn().round(), burst.exposure, burst.noise
+
+    def product(unit: float) -> Product:
+        noise = law.map(lambda x: x * unit**2) if stated else None
+        return super_resolve(
+            Burst.from_dn(dn * unit, exposure, 3400 * unit, noise=noise), 2, "solver"
+        )
+
+    whole, fine = product(1.0), product(1 / 4095)
+    np.testing.assert_allclose(4095 * fine.mean, whole.mean, atol=1.0)
+    np.testing.assert_allclose(4095 * fine.std, whole.std, rtol=0.05)
+    monkeypatch.setattr("pushframe.burst.raw_step", lambda *_: 1.0)  # twin: rounded to whole DN
+    assert np.abs(4095 * product(1 / 4095).mean - whole.mean).max() > 50

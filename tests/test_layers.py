@@ -19,7 +19,7 @@ CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
 RANKS = [
     ["errors", "version", "once"],
     ["checks"],
-    ["burst", "config", "bootstrap", "tally"],
+    ["burst", "posterior", "config", "bootstrap", "tally"],
     ["geometry", "filters", "scenes", "linear", "folding", "rpc", "extent", "product"],
     ["noise", "forward"],
     ["ops"],

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from pushframe import loss
-from pushframe.burst import NoiseLaw, Posterior
+from pushframe.burst import NoiseLaw
 from pushframe.errors import UsageError
 from pushframe.geometry import subsample
 from pushframe.noise import normalised_noise_var
+from pushframe.posterior import Posterior
 
 HALF_LOG_2PI = math.log(2 * math.pi) / 2
 

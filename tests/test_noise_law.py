@@ -96,7 +96,7 @@ def test_regression_recovers_a_law_and_never_goes_below_zero(a: float, b: float)
     missed = torch.linspace(0, 5, 60)
     power = (a * dn + b) * free + missed
     rows = torch.stack([power, dn * free, free, missed, dn, torch.full_like(dn, 300)], 1)
-    law = regress(rows, NoiseLaw(torch.zeros(1), torch.full((1,), 500.0)))
+    law = regress(rows, NoiseLaw(torch.zeros(1), torch.full((1,), 500.0)), 1 / 12)
     torch.testing.assert_close(law.a, torch.tensor([a]), rtol=1e-3, atol=1e-6)
     torch.testing.assert_close(law.b, torch.tensor([b]), rtol=1e-3, atol=1e-3)
 

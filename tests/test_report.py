@@ -20,9 +20,10 @@ import numpy as np
 import pytest
 import torch
 
-from pushframe.burst import Burst, NoiseLaw, Posterior, Simulated
+from pushframe.burst import Burst, NoiseLaw, Simulated
 from pushframe.errors import FileError, MissingPackageError, UsageError
 from pushframe.metrics import LEVELS, Metrics
+from pushframe.posterior import Posterior
 from pushframe.product import Product
 from pushframe.report import write_demo_page
 from pushframe.report.encode import colour_table, levels_of, pack_values, stretch_of

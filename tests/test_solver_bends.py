@@ -11,8 +11,9 @@ import torch
 from conftest import sources
 
 from pushframe import Burst
-from pushframe.burst import Posterior, Simulated, stack
+from pushframe.burst import Simulated, stack
 from pushframe.geometry import flow_field
+from pushframe.posterior import Posterior
 from pushframe.registration import masked_match, phase_correlation, register
 from pushframe.scenes import procedural_scene
 from pushframe.simulate import PRESETS, Simulation, simulate

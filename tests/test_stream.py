@@ -12,7 +12,6 @@ from test_io_atomic import everything_in, full_disk
 from test_io_product import PROVENANCE, georef, product, rpc
 
 from pushframe import Burst, GeoRef, NoiseLaw, super_resolve
-from pushframe.burst import Posterior
 from pushframe.errors import FileError, UsageError
 from pushframe.geometry import crop_georef, upscale_georef
 from pushframe.infer import Reconstruction
@@ -21,6 +20,7 @@ from pushframe.io import stream as stream_module
 from pushframe.io.georef import rpc_strings
 from pushframe.methods import Estimate
 from pushframe.motion_table import MotionTable
+from pushframe.posterior import Posterior
 from pushframe.seams import Seams, tile_corners
 from pushframe.tally import Tally
 

@@ -19,12 +19,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 from training import config, loss_curve, settings, write_images
 
-from pushframe.burst import Posterior
 from pushframe.data import Batch, ImageStream
 from pushframe.errors import FileError, TrainingError, UsageError
 from pushframe.io import atomic_path, write_burst
 from pushframe.loss import supervised_nll
 from pushframe.model import HdrDsp, Motion, OnSolver, OnSolverConfig
+from pushframe.posterior import Posterior
 from pushframe.simulate import PRESETS, simulate_one, with_options
 from pushframe.train import checkpoint, train
 from pushframe.train.checkpoint import NAME, clear_leftovers, read_state

@@ -1,9 +1,10 @@
 """pushframe: bursts of satellite frames to one sharper image with an error bar for every pixel."""
 
-from .burst import Burst, GeoRef, NoiseLaw, Posterior, Simulated
+from .burst import Burst, GeoRef, NoiseLaw, Simulated
 from .errors import PushframeError
 from .infer import super_resolve
 from .io import read_burst, write_burst, write_product
+from .posterior import Posterior
 from .product import Product
 from .version import __version__
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .burst import Burst, Posterior
+from .burst import Burst
 from .checks import require
 from .errors import UsageError
 from .gaussian import GaussianProblem, far_from_samples, weighted_mean
 from .geometry import pixel_grid, sample_at
 from .noise import frame_noise_var
 from .ops import Splat, splat
+from .posterior import Posterior
 from .prior import power_law
 
 

@@ -23,6 +23,20 @@ from .checks import (
 )
 from .errors import UsageError
 
+LEVELS = ("white_level", "black_level", "step_dn")
+FINEST_STEP = 2.0**-16  # of the white level, where raw pixels are no whole numbers
+
+
+def raw_step(whole: bool, white_level: float) -> float:
+    """The least difference of raw pixels, DN; whole: whether they are whole numbers."""
+    return 1.0 if whole else FINEST_STEP * white_level
+
+
+def whole_numbers(pixels: np.ndarray) -> bool:
+    """Whether all pixels but NaN are whole numbers."""
+    with np.errstate(invalid="ignore"):
+        return not bool(np.any(np.abs(pixels - np.rint(pixels)) > 0))
+
 
 def _set(instance: object, **values: Any) -> None:
     for name, value in values.items():
@@ -82,6 +96,7 @@ class Burst:
         an invalid pixel; it becomes `valid = False` and its value means nothing.
     exposure: (N,) or (B, N), in any unit.
     white_level: raw DN that stands for radiance 1 at exposure 1; black_level: raw DN of no light.
+    step_dn: the least by which raw pixels differ, 1 where they are whole numbers.
     noise: law of the raw pixels, or None where it is not known.
     valid: bool, shape of `frames`.
     georef: of the reference frame. names: one a frame, for messages and reports.
@@ -99,6 +114,7 @@ class Burst:
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     days: bool = False
+    step_dn: Tensor = 1.0  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         frames = torch.as_tensor(self.frames)
@@ -127,7 +143,7 @@ class Burst:
             names=names,
             exposure=torch.as_tensor(self.exposure, dtype=torch.float32, device=device),
         )
-        for name in ("white_level", "black_level"):
+        for name in LEVELS:
             value = torch.as_tensor(getattr(self, name), dtype=torch.float32, device=device)
             _set(self, **{name: value.expand(frames.shape[:-3]) if value.ndim == 0 else value})
         if self.noise is not None:
@@ -136,7 +152,7 @@ class Burst:
 
     def _check(self) -> None:
         check_shape("exposure", self.exposure, tuple(self.frames.shape[:-2]))
-        for name in ("white_level", "black_level"):
+        for name in LEVELS:
             check_shape(name, getattr(self, name), tuple(self.frames.shape[:-3]))
         if self.frames.ndim == 4:  # a batch is made by code: its values are not a user's mistake
             return
@@ -164,7 +180,8 @@ class Burst:
         check_positive("white_level", torch.as_tensor(float(white_level)))
         frames = (raw - black_level) / (times * white_level)[:, None, None]
         white, black = torch.tensor(float(white_level)), torch.tensor(float(black_level))
-        return cls(frames, times, white, black_level=black, **rest)
+        step = torch.tensor(raw_step(whole_numbers(raw.numpy()), float(white_level)))
+        return cls(frames, times, white, black_level=black, step_dn=step, **rest)
 
     @property
     def gain(self) -> Tensor:
@@ -212,11 +229,15 @@ class Burst:
             self,
             frames=self.frames[index],
             valid=self.valid[index],
-            exposure=self.exposure[index],
-            white_level=self.white_level[index],
-            black_level=self.black_level[index],
-            noise=None if self.noise is None else self.noise.map(lambda x: x[index]),
+            **self._facts(lambda x: x[index]),
         )
+
+    def _facts(self, take: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        """Exposures, levels and noise law with something taken of them."""
+        noise = None if self.noise is None else self.noise.map(take)
+        return {name: take(getattr(self, name)) for name in ("exposure", *LEVELS)} | {
+            "noise": noise
+        }
 
     def tile(self, rows: slice, columns: slice) -> Burst:
         """A window of all frames, low-res px, as a batch of one.
@@ -230,10 +251,7 @@ class Burst:
             self,
             frames=self.frames[part],
             valid=self.valid[part],
-            exposure=self.exposure[(*batch, ...)],
-            white_level=self.white_level[(*batch, ...)],
-            black_level=self.black_level[(*batch, ...)],
-            noise=None if self.noise is None else self.noise.map(lambda x: x[(*batch, ...)]),
+            **self._facts(lambda x: x[(*batch, ...)]),
         )
 
     def moved_px(self, rows: slice, columns: slice) -> Tensor:  # noqa: ARG002 as files have it
@@ -293,8 +311,7 @@ def stack(bursts: Sequence[Burst]) -> Burst:
     return Burst(
         frames=all_of(burst.frames for burst in bursts),
         exposure=all_of(burst.exposure for burst in bursts),
-        white_level=all_of(burst.white_level for burst in bursts),
-        black_level=all_of(burst.black_level for burst in bursts),
+        **{name: all_of(getattr(burst, name) for burst in bursts) for name in LEVELS},
         noise=NoiseLaw(all_of(x.a for x in known), all_of(x.b for x in known)) if known else None,
         valid=all_of(burst.valid for burst in bursts),
         georef=bursts[0].georef,
@@ -302,31 +319,6 @@ def stack(bursts: Sequence[Burst]) -> Burst:
         notes=bursts[0].notes,
         days=bursts[0].days,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Posterior:
-    """What is believed of the high-resolution image: mean and per-pixel variance.
-
-    mean: (..., s*H, s*W) normalised radiance, NaN where nothing is known.
-    var: same shape, not negative; None where a method has no error bar.
-    """
-
-    mean: Tensor
-    var: Tensor | None = None
-
-    def __post_init__(self) -> None:
-        if self.var is not None:
-            check_shape("var", self.var, tuple(self.mean.shape))
-
-    def without(self, unknown: Tensor) -> Posterior:
-        """The same with NaN where `unknown`."""
-        var = None if self.var is None else self.var.masked_fill(unknown, torch.nan)
-        return Posterior(self.mean.masked_fill(unknown, torch.nan), var)
-
-    def __getitem__(self, index: int) -> Posterior:
-        """One entry of a batch."""
-        return Posterior(self.mean[index], None if self.var is None else self.var[index])
 
 
 @dataclass(frozen=True, eq=False)

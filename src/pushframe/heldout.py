@@ -18,14 +18,15 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from .burst import Burst, Posterior, stack
+from .burst import Burst, stack
 from .days import as_of_one_day
 from .geometry import pixel_grid, sample_at, subsample
 from .infer import Source, believed, facts_of, tiled_batch
 from .methods import Method, find_methods
 from .metrics import HALF_WIDTHS, LEVELS
 from .motion_table import mean_shift
-from .noise import QUANTISATION_DN2, normalised_noise_var
+from .noise import normalised_noise_var, rounding_var
+from .posterior import Posterior
 from .scene_motion import SceneMotion
 from .seams import TILE_PX, Tile, tiles_at_once
 
@@ -244,7 +245,7 @@ def _residual(
     signal = gain * predicted  # an exposure may be off by a percent: no fault of the bars
     assert batch.noise is not None
     noise = normalised_noise_var(batch.noise, signal[:, None], batch.gain[:, held : held + 1])[:, 0]
-    noise = noise.clamp(min=QUANTISATION_DN2 / float(batch.gain[0, held]) ** 2)
+    noise = noise.clamp(min=float(rounding_var(batch)[0] / batch.gain[0, held] ** 2))
     residual = frame - signal
     if batch.days:  # nor is the haze of a day
         off = residual.masked_fill(~good, torch.nan).flatten(1).nanmedian(1).values

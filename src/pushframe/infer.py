@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .baselines import weighted_splat
-from .burst import Burst, GeoRef
+from .burst import Burst, GeoRef, stack
 from .checks import check_scale, require
 from .days import as_of_one_day, with_law
 from .errors import UsageError
@@ -242,18 +242,11 @@ def believed(
 
 def tiled_batch(source: Source, tiles: Sequence[Tile], facts: Burst) -> Burst:
     """Windows of one size as a batch, with the levels and the noise law of `facts`."""
-    parts = [source.tile(*tile) for tile in tiles]
-    count = len(tiles)
-    return Burst(
-        frames=torch.cat([part.frames for part in parts]),
-        exposure=facts.exposure.expand(count, -1),
-        white_level=facts.white_level.expand(count),
-        noise=None if facts.noise is None else facts.noise.map(lambda x: x.expand(count)),
-        valid=torch.cat([part.valid for part in parts]),
-        black_level=facts.black_level.expand(count),
-        names=facts.names,
-        days=facts.days,
-    )
+    batch = stack([source.tile(*tile) for tile in tiles])
+    if facts.noise is None:
+        return batch
+    noise = facts.noise.map(lambda x: x.expand(len(tiles)))
+    return dataclasses.replace(batch, noise=noise)
 
 
 def facts_of(source: Source, scale: int, noise: bool) -> Burst:

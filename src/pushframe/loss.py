@@ -11,12 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .burst import NoiseLaw, Posterior
+from .burst import NoiseLaw
 from .checks import require
 from .errors import UsageError
 from .filters import gaussian_taps
 from .geometry import subsample
 from .noise import normalised_noise_var
+from .posterior import Posterior
 
 DETAIL_SIGMA_PX = 1.0  # of the Gaussian whose complement is the detail
 

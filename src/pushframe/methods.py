@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from .baselines import bicubic, map_estimate, shift_and_add
-from .burst import Burst, Posterior
+from .burst import Burst
 from .checks import require
 from .config import suggestion
 from .errors import UsageError
 from .gaussian import far_from_samples
 from .model import Network, estimate_motion
+from .posterior import Posterior
 from .registration import register
 from .solver import Belief, solve
 from .weights import SUFFIX, load_weights, read_card, shipped_weights, to_device

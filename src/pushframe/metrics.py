@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from .bootstrap import balanced_mean, interval_90
-from .burst import Posterior
 from .checks import require
 from .errors import UsageError
+from .posterior import Posterior
 
 LEVELS = tuple(round(0.01 * j, 2) for j in range(1, 100))
 STD_BIN_EDGES = tuple(np.round(10.0 ** np.arange(-5, 0.01, 0.25), 10).tolist())

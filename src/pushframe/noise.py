@@ -9,7 +9,10 @@ from .burst import Burst, NoiseLaw
 from .errors import BurstError
 from .filters import masked_blur
 
-QUANTISATION_DN2 = 1 / 12  # variance of rounding to whole DN
+
+def rounding_var(burst: Burst) -> Tensor:
+    """The variance of rounding raw pixels to their step, DN^2, (...)."""
+    return burst.step_dn**2 / 12
 
 
 def normalised_noise_var(law: NoiseLaw, signal: Tensor, gain: Tensor) -> Tensor:
@@ -36,8 +39,9 @@ def frame_noise_var(burst: Burst) -> Tensor:
         )
     signal = masked_blur(burst.frames, burst.valid, 1.0)
     var = normalised_noise_var(burst.noise, signal, burst.gain)
-    # a law that vanishes in the dark would give infinite weight: a DN is never finer than a DN
-    return torch.maximum(var, QUANTISATION_DN2 / burst.gain[..., None, None] ** 2)
+    # a law that vanishes in the dark would give infinite weight
+    least = rounding_var(burst)[..., None] / burst.gain**2
+    return torch.maximum(var, least[..., None, None])
 
 
 def usual_noise_var(burst: Burst) -> Tensor:

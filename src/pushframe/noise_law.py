@@ -19,7 +19,7 @@ from torch import Tensor
 from .burst import Burst, NoiseLaw
 from .checks import check_scale, require
 from .gaussian import GaussianProblem, weighted_mean
-from .noise import QUANTISATION_DN2, frame_noise_var
+from .noise import frame_noise_var, rounding_var
 from .prior import scaled
 from .solver.peaks import fit_motion
 from .solver.solve import without_foreign
@@ -121,7 +121,7 @@ def first_guess(burst: Burst) -> NoiseLaw:
     step = min(BLOCK_PX, *bend.shape[-2:])
     blocks = bend.masked_fill(~seen, torch.nan).unfold(-2, step, step).unfold(-2, step, step)
     power = blocks.square().mean((-1, -2)).flatten(1)  # NaN where a pixel is invalid
-    b = power.nanquantile(FLAT_SHARE, dim=1).nan_to_num(0).clamp(min=QUANTISATION_DN2)
+    b = power.nanquantile(FLAT_SHARE, dim=1).nan_to_num(0).maximum(rounding_var(burst))
     return NoiseLaw(torch.zeros_like(b), b)
 
 
@@ -154,7 +154,7 @@ class _Alike:
             if int(where.sum()) > 4 * BINS
         ]
         require(len(rows) >= MIN_FRAMES, f"{MIN_FRAMES} frames that agree", len(rows), STATE_IT)
-        return regress(torch.cat(rows), law)
+        return regress(torch.cat(rows), law, float(rounding_var(self.burst)[0]))
 
 
 def _well_inside(burst: Burst) -> Tensor:
@@ -222,20 +222,20 @@ def trimmed_power(values: Tensor) -> Tensor:
     return power
 
 
-def regress(rows: Tensor, law: NoiseLaw) -> NoiseLaw:
+def regress(rows: Tensor, law: NoiseLaw, least_var: float) -> NoiseLaw:
     """`power = a * left_a + b * left_b + missed` by weighted least squares, a and b not negative.
 
     rows: (R, 6) of `_binned`; law: to begin from, (1,). The weights follow the law. A term too
-    small to be told from none is none.
+    small to be told from none is none. least_var: that of rounding, DN^2.
     """
     power, left_a, left_b, missed, dn, count = rows.double().unbind(1)
     a, b = law.a[0].double(), law.b[0].double()
     for _ in range(10):
         noise = a * left_a + b * left_b
         # residuals that follow from few free numbers scatter like those few
-        free = count * noise / (a * dn + b).clamp(min=QUANTISATION_DN2)
+        free = count * noise / (a * dn + b).clamp(min=least_var)
         var = 2 * (noise + missed) ** 2 / free.clamp(min=1) + (MISSED_ERROR * missed) ** 2
-        root = var.clamp(min=1e-12).rsqrt()
+        root = var.clamp(min=1e-12 * least_var**2).rsqrt()
         system = torch.stack([left_a, left_b], 1) * root[:, None]
         right = (power - missed) * root
         normal, slope = system.T @ system, system.T @ right
@@ -244,6 +244,6 @@ def regress(rows: Tensor, law: NoiseLaw) -> NoiseLaw:
             alone = slope.clamp(min=0) / normal.diagonal()
             both = torch.where(alone * slope >= (alone * slope).max(), alone, 0)
         a, b = both
-    if a <= 0:  # a DN is never finer than a DN
-        b = b.clamp(min=QUANTISATION_DN2)
+    if float(a * dn.median() + b) < least_var:  # nothing is known better than it was written
+        a, b = torch.zeros_like(a), torch.full_like(b, least_var)
     return NoiseLaw(a[None], b[None])

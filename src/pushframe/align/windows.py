@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 
-from ..burst import Burst
+from ..burst import Burst, stack
 from ..filters import masked_blur
 from ..io import BurstSource
 from ..io.frames import spread_windows
@@ -65,18 +65,8 @@ def _look(source: BurstSource, windows: Sequence[tuple[slice, slice]]) -> tuple[
 
 def _batch(source: BurstSource, windows: Sequence[tuple[slice, slice]]) -> Burst:
     """Windows of one size as a batch, with a noise law, guessed where none is given."""
-    tiles = [source.tile(*window) for window in windows]
-    count = len(tiles)
-    batch = Burst(
-        torch.cat([tile.frames for tile in tiles]),
-        tiles[0].exposure.expand(count, -1),
-        tiles[0].white_level.expand(count),
-        None if source.noise is None else source.noise.map(lambda x: x.expand(count)),
-        torch.cat([tile.valid for tile in tiles]),
-    )
-    return (
-        batch if batch.noise is not None else dataclasses.replace(batch, noise=first_guess(batch))
-    )
+    batch = stack([source.tile(*window) for window in windows])
+    return batch if batch.noise is not None else replace(batch, noise=first_guess(batch))
 
 
 def _contrast(batch: Burst) -> torch.Tensor:

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from ..burst import Burst, GeoRef, NoiseLaw
+from ..burst import Burst, GeoRef, NoiseLaw, raw_step, whole_numbers
 from ..checks import (
     check_exposure,
     check_frames,
@@ -205,6 +205,7 @@ class BurstSource:
             torch.tensor([self.white_level]),
             noise=None if self.noise is None else self.noise.map(lambda x: x[None]),
             black_level=black[None],
+            step_dn=torch.tensor([self.step_dn]),
             georef=self.crop(rows, columns).georef,
             names=self.names,
             notes=self.notes,
@@ -269,6 +270,13 @@ class BurstSource:
         parts = (stack[self.reference] for stack in self._samples())
         seen = np.concatenate([part[~np.isnan(part)] for part in parts])
         return estimated_white(seen, float(self.exposure[self.reference]), self.black_level)
+
+    @cached_property
+    def step_dn(self) -> float:
+        """The least by which raw pixels differ: 1 where those looked at are whole numbers."""
+        integer = all(np.issubdtype(frame.dtype, np.integer) for frame in self.frames)
+        whole = integer or all(map(whole_numbers, self._samples()))
+        return raw_step(whole, self.white_level)
 
     @cached_property
     def noise(self) -> NoiseLaw | None:

@@ -15,13 +15,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..burst import Burst, Posterior
+from ..burst import Burst
 from ..checks import check_scale, require
 from ..errors import UsageError
 from ..filters import masked_blur
 from ..geometry import pixel_grid, sample_at
 from ..noise import frame_noise_var
 from ..ops import Pool, frame_sums
+from ..posterior import Posterior
 from .blocks import Trunk, conv, set_bias
 from .motion_net import MotionNet, frame_pairs, patch_flow
 from .network import Motion, Network

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..burst import Burst, Posterior
+from ..burst import Burst
 from ..geometry import shift_flow
+from ..posterior import Posterior
 
 
 class Motion(NamedTuple):

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..burst import Burst, Posterior
+from ..burst import Burst
 from ..checks import check_scale, require
 from ..errors import UsageError
 from ..filters import gaussian_blur
@@ -25,6 +25,7 @@ from ..folding import to_folded, to_image
 from ..gaussian import GaussianProblem
 from ..linear import sum_of_products
 from ..ops import Splat, splat
+from ..posterior import Posterior
 from ..solver.finer import finer
 from ..solver.image import Reconstruction, detailed, reconstruct
 from ..solver.spectrum import spectrum_of_burst

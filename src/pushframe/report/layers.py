@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..burst import Burst, Posterior, Simulated
+from ..burst import Burst, Simulated
 from ..checks import check_shape
 from ..noise import normalised_noise_var
+from ..posterior import Posterior
 
 PAGE_BYTES = 2_800_000  # of images and values in one page: it should open on a phone
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..burst import Posterior, Simulated
+from ..burst import Simulated
 from ..checks import require
 from ..errors import UsageError
+from ..posterior import Posterior
 from ..product import Product
 from .encode import colour_table, colour_uri, grey_uri, stretch_of
 from .layers import Layers, collect_layers, show_window

@@ -10,9 +10,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from ..burst import Burst, Posterior
+from ..burst import Burst
 from ..gaussian import far_from_samples
 from ..geometry import flow_field
+from ..posterior import Posterior
 from .finer import finer
 from .image import Reconstruction, detailed
 from .variance import bent_variance, posterior_variance

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..burst import Burst, Posterior
+from ..burst import Burst
+from ..posterior import Posterior
 from ..registration import register
 from .belief import Belief, Evidence
 from .bend import bending, smooth_basis
