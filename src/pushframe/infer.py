@@ -279,5 +279,5 @@ def _provenance(burst: Burst, method: str, scale: int, device: torch.device) -> 
         "notes": " ".join(burst.notes),
     }
     if burst.noise is not None:
-        facts["noise_law"] = f"var = {float(burst.noise.a):g} * dn + {float(burst.noise.b):g}"
+        facts["noise_law"] = str(burst.noise)
     return facts
