@@ -15,6 +15,7 @@ from pushframe.burst import Burst, NoiseLaw
 from pushframe.heldout import (
     HeldOut,
     HeldOutFrame,
+    Unchecked,
     _simplest,
     check_held_out,
     evenly,
@@ -38,7 +39,7 @@ def made() -> Simulated:
 @pytest.fixture(scope="module")
 def found(made: Simulated) -> HeldOut:
     check = check_held_out(made.burst, 2, "solver")
-    assert check is not None
+    assert isinstance(check, HeldOut)
     return check
 
 
@@ -91,10 +92,27 @@ def test_a_naive_error_bar_is_caught(made: Simulated) -> None:
     assert check.verdict.endswith("are too short for these data.")
 
 
-def test_where_it_cannot_be_made_it_says_none(made: Simulated) -> None:
-    assert check_held_out(made.burst, 2, "map") is None  # no error bar
-    assert check_held_out(made.burst, 2, "bicubic") is None  # no motion
-    assert check_held_out(made.burst.select([0, 1]), 2, "solver") is None
+def test_where_it_cannot_be_made_it_says_why(
+    made: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def still(burst: Burst, scale: int, _: object) -> Estimate:
+        return METHODS["shift_and_add"].run(burst, scale, None)._replace(flow_px=None)
+
+    monkeypatch.setitem(METHODS, "still", Method("for the test", still))
+    burst = made.burst
+    small = burst.tile(slice(0, 32), slice(0, 32)).part(0)
+    cases = [
+        (burst, "map", "map gives none"),
+        (burst, "bicubic", "bicubic gives none"),
+        (burst, "still", "still estimates no motion"),
+        (burst.select([0, 1]), "solver", "it takes at least 3 frames, not 2"),
+        (small, "solver", "it takes 500 pixels of a frame"),
+    ]
+    for given, method, why in cases:
+        check = check_held_out(given, 2, method)
+        assert isinstance(check, Unchecked)
+        assert check.verdict.startswith(f"The error bars were not checked: {why}")
+        assert check.verdict.endswith(".")
 
 
 def stub(share: float, bars: float) -> HeldOut:

@@ -10,12 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from conftest import sources
+from earth import pushframe_frames
 from test_report import Page, Tab, browser, unpack
 
-from pushframe import read_burst, write_burst
+from pushframe import NoiseLaw, read_burst, write_burst
+from pushframe.burst import Burst
 from pushframe.deliver import Order, deliver
+from pushframe.extent import Window
 from pushframe.io import read_product
+from pushframe.report.frame_table import MEANINGS
 from pushframe.report.svg import log_histogram_svg
 from pushframe.simulate import preset, simulate_one, with_options
 from pushframe.tally import Tally
@@ -35,9 +40,9 @@ class Made:
         burst = simulate_one(sources(setting, 1, 3)[0], setting, 3).burst
         valid = burst.valid.clone()
         valid[:, :4, :4] = False
-        write_burst(dataclasses.replace(burst, valid=valid), folder / "b.npz")
-        self.burst = read_burst(folder / "b.npz")
-        self.delivery = deliver(Order(folder / "b.npz", folder / "sharp<i>.tif"))
+        write_burst(dataclasses.replace(burst, valid=valid), folder / "b")
+        self.burst = read_burst(folder / "b")
+        self.delivery = deliver(Order(folder / "b", folder / "sharp<i>.tif"))
         self.product = read_product(folder / "sharp<i>.tif")
         self.path = folder / "sharp<i>.html"
         self.html = self.path.read_text(encoding="utf-8")
@@ -81,15 +86,61 @@ def test_the_verdict_stands_at_the_top_and_in_the_product_s_words(made: Made) ->
 
 
 def test_each_frame_has_a_row_and_provenance_is_listed(made: Made) -> None:
-    rows = re.findall(r'<tr[^>]*><th scope="row" class="name">', made.html)
-    assert len(rows) == 6
+    assert len(re.findall(r'<tr[^>]*><th scope="row">', made.html)) == 6
     for key, value in made.product.provenance.items():
         assert key in made.page.text
         assert not value or value in "".join(made.page.text)
 
 
+def test_motion_is_that_of_the_files_and_the_film_that_of_the_window(tmp_path: Path) -> None:
+    """Frames that are read whole pixels away, near ones that are not, and one of another place."""
+    shifts = np.array([[0.0, 0.0], [1.2, -0.6], [7.3, -4.6], [-3.2, 5.5]])
+    frames, _ = pushframe_frames((64, 60), shifts, noise_dn=2)
+    other, _ = pushframe_frames((64, 60), shifts[:1], seed=9)
+    burst = Burst.from_dn(
+        np.concatenate([frames, other]).astype(np.float32), torch.ones(5), 3000.0,
+        noise=NoiseLaw(0.0, 4.0),
+    )  # fmt: skip
+    write_burst(burst, tmp_path / "b.npz")
+    deliver(Order(tmp_path / "b.npz", tmp_path / "p.tif", method="shift_and_add"))
+    html = (tmp_path / "p.html").read_text(encoding="utf-8")
+    found = [
+        [float(value) for value in text.replace("−", "-").split(", ")]
+        for text in re.findall(r'data-label="Motion \(px\)">([^–<]+)<', html)
+    ]
+    np.testing.assert_allclose(found, shifts, atol=0.1)  # frame to reference: the flow's sign
+    assert re.findall(r'"row">frame (\d)', html) == ["0", "1", "2", "3", "4"]
+    cards = [card for card in Page(html).all("button") if card.get("class") == "frame"]
+    left = [[0.64 * float(card["data-dy"]), 0.6 * float(card["data-dx"])] for card in cards]
+    whole = [[0, 0], [0, 0], [7, -5], [-3, 6]]  # less than 1.5 px is not moved in reading
+    np.testing.assert_allclose(left, shifts - whole, atol=0.1)
+    headings = re.findall(r"<th scope=\"col\"><abbr[^>]*>([^<]+)<", html)
+    assert headings == [
+        "Frame", "Exposure", "Motion (px)", "Spread (px)", "Correlation", "Used (%)",
+        "Held out: z²", "Remark",
+    ]  # fmt: skip
+    text = "".join(Page(html).text)
+    assert MEANINGS["Correlation"] in text
+    assert MEANINGS["Bend (px)"] not in text  # one tile: nothing is known of it
+
+
+def test_numbers_at_the_top_are_those_of_the_product(made: Made) -> None:
+    tiles = dict(re.findall(r"<div><dt>([^<]+)</dt><dd>([^<]+)<", made.html))
+    signal, bar = np.nanmedian(made.product.mean), np.nanmedian(made.product.std)
+    assert float(tiles["median signal"]) == pytest.approx(signal, rel=1e-3)
+    assert tiles[f"median error bar, {100 * bar / signal:.2g}% of it"] == f"{bar:.3g}"
+    assert made.product.provenance["noise_law"].endswith(" DN^2")
+
+
+def test_where_there_was_no_check_it_says_why(made: Made, tmp_path: Path) -> None:
+    order = Order(made.path.with_name("b"), tmp_path / "p.tif", window=Window(4, 4, 24, 24))
+    verdict = deliver(order).verdict
+    assert verdict.startswith("The error bars were not checked: it takes 500 pixels")
+    assert "".join(Page((tmp_path / "p.html").read_text()).text).count(verdict) == 2
+
+
 def test_a_method_without_error_bar_says_so(made: Made, tmp_path: Path) -> None:
-    deliver(Order(made.path.with_name("b.npz"), tmp_path / "p.tif", method="map"))
+    deliver(Order(made.path.with_name("b"), tmp_path / "p.tif", method="map"))
     page = Page((tmp_path / "p.html").read_text(encoding="utf-8"))
     text = "".join(page.text)
     assert "gives no error bar" in text
@@ -116,10 +167,11 @@ def test_a_large_scene_is_shown_by_its_middle(tmp_path: Path) -> None:
 def test_the_histogram_of_bars_holds_nearly_all_pixels() -> None:
     tally = Tally()
     tally.update(np.random.default_rng(0).lognormal(2, 0.4, 20_000))
-    svg = log_histogram_svg(tally.edges, tally.counts, "error bar, DN")
+    edges, counts = tally.histogram
+    svg = log_histogram_svg(edges, counts, "error bar, DN")
     labels = [float(t) for t in re.findall(r">([\d.]+)</text>", svg)]
     assert labels == [5.0, 10.0, 20.0]
-    assert "<path" in log_histogram_svg(tally.edges, 0 * tally.counts, "nothing")
+    assert "<path" in log_histogram_svg(edges, 0 * counts, "nothing")
 
 
 @pytest.fixture(params=["desktop light", "phone dark"])
@@ -174,3 +226,25 @@ def test_browser_shows_the_error_bar_and_plays_frames(tab: Tab) -> None:
     ]  # fmt: skip
     tab.tab.locator(".frame").nth(2).click()
     assert "3 of 6" in tab.tab.text_content("#frame-facts")
+
+
+def test_browser_names_of_frames_stay_whole(tab: Tab) -> None:
+    lines = tab.tab.evaluate(
+        """[...document.querySelectorAll(".frame-table tbody th")].map(cell => {
+          const text = document.createRange();
+          text.selectNodeContents(cell);
+          return new Set([...text.getClientRects()].map(box => box.top)).size;
+        })"""
+    )
+    assert lines == [1] * 6
+
+
+def test_browser_titles_of_axes_stand_clear_of_the_numbers(tab: Tab) -> None:
+    clear = tab.tab.evaluate(
+        """[...document.querySelectorAll("svg")].map(svg => {
+          const title = [...svg.querySelectorAll(".axis")].at(-1).getBoundingClientRect();
+          const numbers = [...svg.querySelectorAll("text.y")];
+          return Math.min(...numbers.map(one => one.getBoundingClientRect().left)) > title.right;
+        })"""
+    )
+    assert clear == [True, True]

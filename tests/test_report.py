@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import io
 import json
@@ -26,9 +27,9 @@ from pushframe.metrics import LEVELS, Metrics
 from pushframe.posterior import Posterior
 from pushframe.product import Product
 from pushframe.report import write_demo_page
-from pushframe.report.encode import colour_table, levels_of, pack_values, stretch_of
+from pushframe.report.encode import colour_table, levels_of, pack_values, pooled, stretch_of
 from pushframe.report.layers import collect_layers, frame_noise_dn, show_window
-from pushframe.report.table import metric_rows
+from pushframe.report.table import format_number, metric_rows
 
 for package in ("jinja2", "PIL", "matplotlib"):
     pytest.importorskip(package)
@@ -221,10 +222,10 @@ def test_hole_is_a_hole_in_values_and_pictures(demo: Demo, tmp_path: Path) -> No
     assert np.argwhere(np.isnan(values)).tolist() == [list(HOLE_AT)]
     panels = [image for image in page.all("img") if "plain" in (image["alt"] or "")]
     assert len(panels) == 2  # the result and |error|; `plain` has no error bar
-    for panel in panels:
+    for panel, side in zip(panels, (1, 2), strict=True):  # the map in colour: means of 2 x 2
         raw = base64.b64decode((panel["src"] or "").partition(",")[2])
         alpha = np.asarray(Image.open(io.BytesIO(raw)).convert("RGBA"))[..., 3]
-        assert np.argwhere(alpha == 0).tolist() == [list(HOLE_AT)]
+        assert np.argwhere(alpha == 0).tolist() == [[place // side for place in HOLE_AT]]
     assert "gives no error bar" in "".join(page.text)
 
 
@@ -242,6 +243,20 @@ def test_packing_of_degenerate_images(values: list[list[float]]) -> None:
 def test_levels_span_the_stretch() -> None:
     image = np.array([[-1.0, 0.0, 0.5, 1.0, 9.0, np.nan]])
     assert levels_of(image, 0.0, 1.0).tolist() == [[1, 1, 128, 255, 255, 0]]
+
+
+def test_pooled_values_are_means_of_blocks() -> None:
+    image = np.arange(24.0).reshape(4, 6)
+    image[3, 5] = np.nan
+    means = [[3.5, 5.5, 7.5], [15.5, 17.5, np.nan]]
+    np.testing.assert_array_equal(pooled(image, 2), means)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(-0.0004, "0.000"), (-0.0006, "−0.001"), (1.5, "1.500"), (None, "–")]
+)
+def test_zero_has_no_sign(value: float | None, text: str) -> None:
+    assert format_number(value, 3) == text
 
 
 def test_colours_are_matplotlib_s() -> None:
@@ -438,6 +453,14 @@ class Tab:
             " done(document.getElementById('canvas').toDataURL()))))"
         )
 
+    def green(self) -> np.ndarray:
+        """The green of a row of the canvas, away from the pixel marked in its middle."""
+        self.picture()
+        script = (
+            "[...canvas.getContext('2d').getImageData(0, canvas.height >> 2, canvas.width, 1).data]"
+        )
+        return np.array(self.tab.evaluate(script)[1::4])
+
     def box(self, selector: str) -> dict[str, float]:
         return self.tab.locator(selector).bounding_box()
 
@@ -563,3 +586,46 @@ def test_browser_chooses_sides_and_plays_frames(tab: Tab) -> None:
     assert "translate(-0.9615%, 2.5%)" in shift
     tab.tab.uncheck("#registered")
     assert "none" in tab.tab.get_attribute("#screen", "style")
+
+
+@pytest.mark.parametrize("width", [1280, 390], ids=["enlarged", "shrunk"])
+def test_browser_shows_stripes_as_they_are_or_not_at_all(
+    browser: Any, tmp_path: Path, width: int
+) -> None:
+    """Every second column of the error bars is long: no other stripes may be seen, at any size."""
+    striped = Demo(size=(40, 200))
+    var = torch.full((80, 400), 0.01**2)
+    var[:, ::2] = 0.02**2
+    sharp = dataclasses.replace(striped.posteriors["sharp"], var=var)
+    striped.posteriors = {"plain": striped.posteriors["plain"], "sharp": sharp}
+    striped.write(tmp_path / "demo.html")
+    tab = Tab(browser.new_page(viewport={"width": width, "height": 900}), tmp_path / "demo.html")
+    tab.tab.select_option("#left", "method-1-std")
+    tab.tab.select_option("#right", "method-1-std")
+    columns = tab.green()
+    assert columns.std() < 1  # the mean of both: even
+    for _ in range(3):
+        tab.tab.click("#zoom-in")
+    columns = tab.green()
+    edges = np.flatnonzero(np.diff(columns)) + 1
+    assert len(set(np.diff(edges))) == 1  # both kinds of columns, each as wide as the other
+    assert columns.std() > 10
+    tab.tab.close()
+
+
+def test_browser_names_in_the_lists_are_not_cut(tab: Tab) -> None:
+    for side in ("#left", "#right"):
+        room, text = tab.tab.evaluate(
+            """side => {
+              const select = document.querySelector(side), span = document.createElement("span");
+              span.style.cssText = `position: absolute; font: ${getComputedStyle(select).font}`;
+              const all = [...select.options].map(one => one.text);
+              span.textContent = all.reduce((a, b) => (a.length > b.length ? a : b));
+              document.body.append(span);
+              const found = [select.clientWidth - 16, span.offsetWidth];
+              span.remove();
+              return found;
+            }""",
+            side,
+        )
+        assert room >= text

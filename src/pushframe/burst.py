@@ -61,6 +61,10 @@ class NoiseLaw:
         """The law with `change` applied to both coefficients."""
         return NoiseLaw(change(self.a), change(self.b))
 
+    def __str__(self) -> str:
+        """The law of one burst in words."""
+        return f"var = {float(self.a):g} * dn + {float(self.b):g} DN^2"
+
 
 @dataclass(frozen=True)
 class GeoRef:

@@ -16,7 +16,7 @@ import numpy as np
 from .align import Aligned, Registration, align, common
 from .errors import PushframeError, UsageError
 from .extent import Bounds, Window, window_of_bounds, within
-from .heldout import HeldOut, check_held_out
+from .heldout import HeldOut, Unchecked, check_held_out
 from .infer import Reconstruction, tiled_batch
 from .io import atomic_files, burst_parts, new_product, open_burst, sweep, write_product
 from .io.guard import naming
@@ -90,7 +90,10 @@ class Order:
 
 @dataclass(frozen=True)
 class Delivery:
-    """What was delivered: the product, its size, how it was made, and what the check says."""
+    """What was delivered: the product, its size, how it was made, and what the check says.
+
+    verdict: None without a report.
+    """
 
     product: Path
     shape: tuple[int, int]
@@ -202,7 +205,7 @@ def _write_beside(
     files: Companions,
     facts: dict[str, str],
     on_progress: Progress,
-) -> HeldOut | None:
+) -> HeldOut | Unchecked | None:
     """STAC item, QGIS style and, if asked for, the report with its check."""
     beside = Companions(order.product)
     item: dict[str, Any] = stac_item(
@@ -234,6 +237,7 @@ def _write_beside(
         std=std,
         samples=samples,
         origin_hpx=(high[0].start, high[1].start),
+        moved_px=source.moved_px(*low).numpy(),
         shape=making.shape,
         tallies=sink.tallies,
         frames=making.frames(),

@@ -118,6 +118,18 @@ class HeldOut:
         return f"{seen}: error bars or noise law are {much}too {length} for these data."
 
 
+@dataclass(frozen=True)
+class Unchecked:
+    """Why there was no check."""
+
+    why: str
+
+    @property
+    def verdict(self) -> str:
+        """What to think of the error bars, in one sentence."""
+        return f"The error bars were not checked: {self.why}."
+
+
 def check_held_out(
     source: Source,
     scale: int,
@@ -126,23 +138,27 @@ def check_held_out(
     on_frame: Callable[[int, int], None] = lambda *_: None,
     facts: Burst | None = None,
     scene: SceneMotion | None = None,
-) -> HeldOut | None:
-    """The check on up to 2 tiles and 6 frames, spread evenly; None where it cannot be made.
+) -> HeldOut | Unchecked:
+    """The check on up to 2 tiles and 6 frames, spread evenly, or why it cannot be made.
 
-    It cannot with fewer than 3 frames, or by a method without motion or error bar. Motion comes
-    from all frames; image and error bar from all but the one held out, what frames of different
-    days agree on, too. facts: levels and noise law, scene: motion, where they are known already.
+    Motion comes from all frames; image and error bar from all but the one held out, what frames
+    of different days agree on, too. facts: levels and noise law, scene: motion, where they are
+    known already.
     """
     chosen = find_methods([method])[method]
     facts = facts or facts_of(source, scale, chosen.weighs_noise)
-    if facts.count < MIN_FRAMES or facts.noise is None:
-        return None
+    if facts.count < MIN_FRAMES:
+        return Unchecked(f"it takes at least {MIN_FRAMES} frames, not {facts.count}")
     tiles = spread_tiles(source.shape)
     batch = tiled_batch(source, tiles, facts).to(device)
     of_one_day = as_of_one_day(batch)
     whole = chosen.run(of_one_day, scale, believed(scene, source, tiles, device))
-    if whole.flow_px is None or whole.posterior.var is None:
-        return None
+    if whole.posterior.var is None:
+        return Unchecked(f"{method} gives none")
+    if whole.flow_px is None:
+        return Unchecked(f"{method} estimates no motion")
+    if batch.noise is None:
+        return Unchecked("the noise law is not known, give noise_a and noise_b")
     used = of_one_day.valid if whole.used is None else whole.used
     batch = dataclasses.replace(batch, valid=used)  # clouds are no fault of the bars either
     flow_px, bends = _simplest(whole.flow_px)
@@ -159,7 +175,12 @@ def check_held_out(
             found.append(_figures(facts.names[k], *parts))
             on_frame(len(found), len(held))
     frames = tuple(frame for frame in found if frame is not None)
-    return HeldOut(frames, len(tiles)) if frames else None
+    if not frames:
+        return Unchecked(
+            f"it takes {MIN_PIXELS} pixels of a frame, {BORDER_PX} px or more from the border, "
+            "and no frame has so many"
+        )
+    return HeldOut(frames, len(tiles))
 
 
 def _simplest(flow_px: Tensor) -> tuple[Tensor, bool]:

@@ -177,7 +177,7 @@ class Reconstruction:
         belief = believed(self.scene, self.source, tiles, self.device)
         estimate: Estimate = self.method.run(batch, self.scale, belief)
         samples = count_samples(batch, estimate, self.scale)
-        self.motion.update(batch, estimate)
+        self.motion.update(batch, estimate, moves_of(self.source, tiles))
         posterior = estimate.posterior
         return seams.lay(tiles, posterior.mean, posterior.var, samples)
 
@@ -272,5 +272,5 @@ def _provenance(burst: Burst, method: str, scale: int, device: torch.device) -> 
         "notes": " ".join(burst.notes),
     }
     if burst.noise is not None:
-        facts["noise_law"] = f"var = {float(burst.noise.a):g} * dn + {float(burst.noise.b):g}"
+        facts["noise_law"] = str(burst.noise)
     return facts

@@ -16,8 +16,9 @@ from .methods import Estimate
 class FrameMotion:
     """One frame against the reference.
 
-    shift_px: (dy, dx), low-res px, mean over tiles by the pixels used; None where a method uses no
-    motion. spread_px: standard deviation of the shift over tiles, both axes together.
+    shift_px: (dy, dx), low-res px, what brings the frame as it is in its file onto the reference,
+    mean over tiles by the pixels used; None where a method uses no motion. spread_px: standard
+    deviation of the shift over tiles, both axes together.
     used: share of its valid pixels that entered, None where it has none. bend_px: how far the
     motion fitted to the whole scene differs over it; error_px: its stated error in a tile. Both
     rms, axes together, None where no such motion was fitted.
@@ -43,8 +44,11 @@ class MotionTable:
         self.pixels = torch.zeros(2, len(names), dtype=torch.float64)  # valid, used
         self.tiles = torch.zeros(2, len(names), dtype=torch.long)  # that show a frame, that drop it
 
-    def update(self, burst: Burst, estimate: Estimate) -> None:
-        """Add a batch of tiles."""
+    def update(self, burst: Burst, estimate: Estimate, moved_px: Tensor) -> None:
+        """Add a batch of tiles.
+
+        moved_px: (B, N, 2), whole px by which the frames of each tile were moved in reading.
+        """
         used = burst.valid if estimate.used is None else estimate.used
         if estimate.flow_px is None:  # the reference alone is looked at
             used = used.clone()
@@ -57,7 +61,7 @@ class MotionTable:
         if estimate.flow_px is not None:
             # a frame that hardly reaches a tile has little to say of its motion there
             weight = used.double().mean((2, 3)).cpu()
-            shift = mean_shift(estimate.flow_px).double().cpu()
+            shift = mean_shift(estimate.flow_px).double().cpu() - moved_px.double().cpu()
             self.moving = True
             self.weight += weight.sum(0)
             self.shift += (weight[..., None] * shift).sum(0)

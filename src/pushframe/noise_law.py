@@ -90,7 +90,8 @@ def with_noise_law(burst: Burst, scale: int) -> Burst:
     alone = middle.select(seen or [0]).part(0)
     _check_estimable(alone, scale)
     law, error_px = _law_and_shift_error(alone.to("cpu"), scale)
-    notes = [f"The noise law var = {float(law.a):.4g} * dn + {float(law.b):.4g} was estimated."]
+    text = f"var = {float(law.a):.4g} * dn + {float(law.b):.4g} DN^2"
+    notes = [f"The noise law {text} was estimated."]
     if error_px > DOUBTFUL_SHIFT_PX:
         notes.append(
             f"The scene shows too little to register its frames by (shifts may be off by "

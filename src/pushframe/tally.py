@@ -6,15 +6,16 @@ import math
 
 import numpy as np
 
-BINS_A_DECADE = 40
+BINS_A_DECADE = 1000
+BINS_TOGETHER = 25  # in the histogram that people look at
 DECADES = (-6, 9)  # powers of ten that the histogram spans; what lies outside counts at its ends
 
 
 class Tally:
     """Sums over the finite pixels of an image.
 
-    The histogram has bins of equal ratio, 40 a decade (6 % wide each), over positive values: it
-    needs no range to be known beforehand.
+    The histogram has bins of equal ratio, 1000 a decade (0.2 % wide each), over positive values:
+    it needs no range to be known beforehand.
     """
 
     def __init__(self) -> None:
@@ -50,13 +51,25 @@ class Tally:
         )
 
     @property
-    def edges(self) -> np.ndarray:
-        """The edges of the histogram's bins."""
-        return 10.0 ** (DECADES[0] + np.arange(self.counts.size + 1) / BINS_A_DECADE)
+    def histogram(self) -> tuple[np.ndarray, np.ndarray]:
+        """Edges and counts of bins to look at, 40 a decade (6 % wide each)."""
+        counts = self.counts.reshape(-1, BINS_TOGETHER).sum(1)
+        return _edge(BINS_TOGETHER * np.arange(counts.size + 1)), counts
 
     def quantile(self, share: float) -> float:
-        """The value below which `share` of the positive pixels lie, within a bin; NaN without."""
-        total = int(self.counts.sum())
-        if not total:
+        """The value below which `share` of the positive pixels lie, NaN without any.
+
+        Within a bin, pixels count as evenly spread.
+        """
+        below = self.counts.cumsum()
+        if not below[-1]:
             return math.nan
-        return float(self.edges[1 + np.searchsorted(self.counts.cumsum(), share * total)])
+        rank = share * below[-1]
+        place = int(np.searchsorted(below, rank))
+        inside = 1 - (below[place] - rank) / max(self.counts[place], 1)
+        return float(_edge(np.array(place + inside)))
+
+
+def _edge(place: np.ndarray) -> np.ndarray:
+    """The values at places among the bins, the lower edge of bin k at k."""
+    return 10.0 ** (DECADES[0] + place / BINS_A_DECADE)

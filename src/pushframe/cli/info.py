@@ -159,7 +159,7 @@ def describe_burst(burst: BurstSource) -> dict[str, Any]:
         "exposure": exposure,
         "white level": round(burst.white_level, 3),
         "black level": round(burst.black_level, 3),
-        "noise law": f"var = {float(law.a):g} * dn + {float(law.b):g}" if law else "unknown",
+        "noise law": str(law) if law else "unknown",
         "valid pixels": f"{burst.valid_share():.2%}",
         "georeference": _spell(burst.georef),
         "notes": list(burst.notes),

@@ -47,6 +47,15 @@ def pack_values(values: np.ndarray) -> Packed:
     )
 
 
+def pooled(values: np.ndarray, side: int) -> np.ndarray:
+    """Means of blocks of side x side pixels of an image (H, W), both multiples of `side`.
+
+    NaN where one of a block is.
+    """
+    height, width = values.shape
+    return values.reshape(height // side, side, width // side, side).mean((1, 3))
+
+
 def stretch_of(values: np.ndarray, low: float = 0.5, high: float = 99.5) -> tuple[float, float]:
     """The display range of an image: two percentiles of its finite values, never equal."""
     seen = values[np.isfinite(values)]

@@ -13,7 +13,7 @@ from ..checks import require
 from ..errors import UsageError
 from ..posterior import Posterior
 from ..product import Product
-from .encode import colour_table, colour_uri, grey_uri, stretch_of
+from .encode import colour_table, colour_uri, grey_uri, pooled, stretch_of
 from .layers import Layers, collect_layers, show_window
 from .packages import load_package
 from .parts import colour_bar, frame_cards, viewer_data, write_page
@@ -132,7 +132,11 @@ def _error_top(layers: Layers, best: str) -> float:
 def _panels(
     layers: Layers, best: str, stretch: tuple[float, float], error_top: float, colours: np.ndarray
 ) -> list[dict[str, str]]:
-    """Result, truth, |error| and error bar as pictures; the last only where there is one."""
+    """Result, truth, |error| and error bar as pictures; the last only where there is one.
+
+    The maps in colour are means of s x s pixels, as in the report of a product.
+    """
+    error = pooled(np.abs(layers.error(best)), layers.scale)
     panels = [
         {
             "title": "Result",
@@ -143,7 +147,7 @@ def _panels(
         {
             "title": "|Error|",
             "alt": f"Absolute error of {best}",
-            "uri": colour_uri(np.abs(layers.error(best)), error_top, colours),
+            "uri": colour_uri(error, error_top, colours),
         },
     ]
     if best in layers.std:
@@ -151,7 +155,7 @@ def _panels(
             {
                 "title": "Error bar",
                 "alt": f"Predicted standard deviation of {best}",
-                "uri": colour_uri(layers.std[best], error_top, colours),
+                "uri": colour_uri(pooled(layers.std[best], layers.scale), error_top, colours),
             }
         )
     return panels

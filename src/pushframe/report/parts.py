@@ -18,7 +18,7 @@ from .layers import Layers, frame_noise_dn
 from .packages import load_package
 from .table import format_number
 
-SCRIPTS = ("viewer.js", "frames.js")
+SCRIPTS = ("pictures.js", "viewer.js", "frames.js")
 
 
 def write_page(path: str | Path, template: str, context: Mapping[str, Any]) -> None:

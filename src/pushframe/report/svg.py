@@ -10,7 +10,7 @@ from html import escape
 import numpy as np
 
 WIDTH, HEIGHT = 460, 400
-LEFT, RIGHT, TOP, BOTTOM = 52, 24, 14, 48
+LEFT, RIGHT, TOP, BOTTOM = 66, 24, 14, 48
 Z_LIMIT, Z_BINS = 4.0, 40
 
 
@@ -18,11 +18,11 @@ Z_LIMIT, Z_BINS = 4.0, 40
 class Coverage:
     """Measured share of pixels within each central interval, one value a level.
 
-    `whole` over all pixels, `subgrids` one list for each of the s*s sub-grids that has one.
+    `whole` over all pixels, `parts` one list for each sub-grid or each held-out frame.
     """
 
     whole: Sequence[float]
-    subgrids: Sequence[Sequence[float]]
+    parts: Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class _Axes:
         middle = (LEFT + WIDTH - RIGHT) / 2
         out.append(f'<text class="axis" x="{middle}" y="{HEIGHT - 6}">{labels[0]}</text>')
         centre = (TOP + HEIGHT - BOTTOM) / 2
-        turn = f"translate(14 {centre}) rotate(-90)"
+        turn = f"translate(12 {centre}) rotate(-90)"
         out.append(f'<text class="axis" transform="{turn}">{labels[1]}</text>')
         return "".join(out)
 
@@ -96,7 +96,7 @@ def coverage_svg(
     body += f'<path class="ideal" d="{axes.path([(0, 0), (1, 1)])}"/>'
     for name, curve in reversed(list(curves.items())):  # the first of the legend lies on top
         colour = series[name]
-        lines = [_curve(axes, levels, grid, colour, "thin") for grid in curve.subgrids]
+        lines = [_curve(axes, levels, part, colour, "thin") for part in curve.parts]
         lines.append(_curve(axes, levels, curve.whole, colour, "whole"))
         body += f"<g><title>{escape(name)}</title>{''.join(lines)}</g>"
     return _svg(f"Coverage curves of {', '.join(curves)}", body)

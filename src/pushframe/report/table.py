@@ -109,8 +109,11 @@ def all_pixels(evaluation: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def format_number(value: float | None, digits: int) -> str:
-    """Fixed point with `digits` decimals and a real minus sign; a dash for None."""
-    return DASH if value is None else f"{value:.{digits}f}".replace("-", "\N{MINUS SIGN}")
+    """Fixed point with `digits` decimals and a real minus sign, none for zero; a dash for None."""
+    if value is None:
+        return DASH
+    rounded = round(value, digits) + 0.0  # minus zero becomes zero
+    return f"{rounded:.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def metric_rows(evaluation: Mapping[str, Any], gain: float) -> list[tuple[str, list[Cell]]]:

@@ -1,4 +1,3 @@
-"use strict";
 // The swipe viewer: two layers on one canvas, a divider, zoom and pan, values under the pointer.
 (() => {
   const find = (id) => document.getElementById(id);
@@ -25,6 +24,7 @@
   const best = layers.find((layer) => layer.key === data.right); // the result, on its own grid
   const { height, width } = best;
   const colours = bytesOf(data.colours);
+  const period = Math.max(...layers.map((layer) => layer.scale)); // px after which samples fall alike
 
   // What can be shown on either side: every image, and for methods the error and its bar.
   const grey = (level) => [level, level, level];
@@ -32,7 +32,7 @@
   const [low, high] = data.stretch;
   const views = new Map();
   const addView = (group, key, name, layer, values, colour, from, to) =>
-    views.set(key, { group, name, layer, values, colour, from, to });
+    views.set(key, { group, name, layer, values, colour, from, to, pictures: new Map() });
   for (const layer of layers) {
     addView("Image", layer.key, layer.name, layer, () => layer.mean, grey, low, high);
   }
@@ -44,25 +44,14 @@
     addView("Error bar", `${layer.key}-std`, `error bar · ${layer.name}`, layer, () => layer.std, inferno, 0, data.error_top);
   }
 
-  function paint(pixels, values, colour, from, to) {
-    values.forEach((value, index) => {
-      if (Number.isNaN(value)) return; // a hole stays transparent
-      const share = Math.min(1, Math.max(0, (value - from) / (to - from)));
-      pixels.data.set(colour(Math.round(255 * share)), 4 * index);
-      pixels.data[4 * index + 3] = 255;
-    });
-  }
-
-  function picture(view) {
-    if (view.picture) return view.picture;
-    const canvas = document.createElement("canvas");
-    canvas.width = view.layer.width;
-    canvas.height = view.layer.height;
-    const context = canvas.getContext("2d");
-    const pixels = context.createImageData(canvas.width, canvas.height);
-    paint(pixels, view.values(), view.colour, view.from, view.to);
-    context.putImageData(pixels, 0, 0);
-    return (view.picture = canvas);
+  // A view as a picture, by the plan for the size of its pixels.
+  function picture(view, { side, times }) {
+    const key = `${side} ${times}`, { height, width } = view.layer;
+    if (!view.pictures.has(key)) {
+      const image = { height, width, values: view.values() };
+      view.pictures.set(key, pictures.picture(side > 1 ? pictures.pooled(image, side) : image, view, times));
+    }
+    return view.pictures.get(key);
   }
 
   const stage = find("stage"), canvas = find("canvas"), handle = find("handle");
@@ -70,19 +59,25 @@
   const MAX_ZOOM = 32;
   const state = {
     left: data.left, right: data.right, split: 0.5,
-    zoom: 1, y: height / 2, x: width / 2, // the point of the image in the middle of the stage
+    zoom: 1, wish: 1, y: height / 2, x: width / 2, // the point of the image in the middle of the stage
     pixel: null, // {y, x} in the image, corner of the first pixel (0, 0)
   };
 
   // One unit of the image in canvas pixels, and where its origin lies.
   function frame() {
-    const unit = (canvas.width / width) * state.zoom;
-    return { unit, top: canvas.height / 2 - state.y * unit, left: canvas.width / 2 - state.x * unit };
+    const exact = fit() * state.zoom, whole = Math.round(exact);
+    const unit = Math.abs(exact - whole) < 1e-6 ? whole : exact;
+    const place = (size, at) => Math.round(size / 2 - at * unit);
+    return { unit, top: place(canvas.height, state.y), left: place(canvas.width, state.x) };
   }
+  const fit = () => canvas.width / width;
 
   function drawView(view, { unit, top, left }) {
-    const { scale } = view.layer, image = picture(view);
-    const tall = image.height * scale * unit, wide = image.width * scale * unit;
+    const { scale } = view.layer;
+    const plan = pictures.plan(scale * unit, view.colour === inferno ? period : 1);
+    const image = picture(view, plan), size = (scale * unit * plan.side) / plan.times;
+    const tall = image.height * size, wide = image.width * size;
+    context.imageSmoothingEnabled = plan.smooth;
     // Low-resolution pixel l has the centre of high-resolution pixel s*l; the first drawing
     // only fills the strip that this leaves at the far edges.
     const shift = ((1 - scale) / 2) * unit;
@@ -93,7 +88,6 @@
   function draw() {
     const place = frame(), cut = Math.round(state.split * canvas.width);
     context.clearRect(0, 0, canvas.width, canvas.height);
-    context.imageSmoothingEnabled = false;
     for (const [key, from, to] of [[state.left, 0, cut], [state.right, cut, canvas.width]]) {
       context.save();
       context.beginPath();
@@ -143,10 +137,13 @@
     return { y: ((clientY - box.top) * ratio - top) / unit, x: ((clientX - box.left) * ratio - left) / unit };
   }
 
-  // Zoom so that the point of the image under the pointer stays there.
+  // Zoom so that the point of the image under the pointer stays there. Pixels get whole sizes
+  // unless all of the image is shown, or they are smaller than those of the screen.
   function zoomTo(zoom, anchor = { y: state.y, x: state.x }) {
     const before = state.zoom;
-    state.zoom = Math.min(MAX_ZOOM, Math.max(1, zoom));
+    state.wish = Math.min(MAX_ZOOM, Math.max(1, zoom));
+    const unit = fit() * state.wish, whole = Math.max(Math.floor(fit()) + 1, Math.round(unit));
+    state.zoom = state.wish === 1 || unit < 1 ? state.wish : whole / fit();
     const kept = before / state.zoom;
     setCentre(anchor.y + (state.y - anchor.y) * kept, anchor.x + (state.x - anchor.x) * kept);
     find("zoom-level").textContent = `${state.zoom < 9.95 ? +state.zoom.toFixed(1) : Math.round(state.zoom)}×`;
@@ -208,7 +205,7 @@
     const dark = known.length ? Math.min(...known) : low, bright = known.length ? Math.max(...known) : high;
     for (const { layer, glass } of loupes) {
       const pixels = glass.createImageData(SIDE, SIDE);
-      paint(pixels, look(layer), grey, dark, Math.max(bright, dark + 0.02 * (high - low)));
+      pictures.paint(pixels, look(layer), grey, dark, Math.max(bright, dark + 0.02 * (high - low)));
       glass.putImageData(pixels, 0, 0);
     }
   }
@@ -252,7 +249,7 @@
       const other = [...held.values()].find((one) => one.pointerId !== event.pointerId);
       const apart = (one) => Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY);
       const middle = pointAt((event.clientX + other.clientX) / 2, (event.clientY + other.clientY) / 2);
-      zoomTo((state.zoom * apart(event)) / Math.max(1, apart(before)), middle);
+      zoomTo((state.wish * apart(event)) / Math.max(1, apart(before)), middle);
     } else if (drag === "split") {
       const box = stage.getBoundingClientRect();
       setSplit((event.clientX - box.left) / box.width);
@@ -274,7 +271,7 @@
     if (!active || (state.zoom === 1 && event.deltaY > 0 && !event.ctrlKey)) return;
     event.preventDefault();
     const turn = event.deltaY * (event.deltaMode === 1 ? 16 : 1) * (event.ctrlKey ? 4 : 1);
-    zoomTo(state.zoom * Math.exp(-0.0025 * turn), pointAt(event.clientX, event.clientY));
+    zoomTo(state.wish * Math.exp(-0.0025 * turn), pointAt(event.clientX, event.clientY));
   }, { passive: false });
 
   // Keys.
@@ -294,14 +291,14 @@
       const spanY = height / 2 / state.zoom - 1, spanX = width / 2 / state.zoom - 1;
       setCentre(Math.min(y + spanY, Math.max(y - spanY, state.y)), Math.min(x + spanX, Math.max(x - spanX, state.x)));
       read({ y, x });
-    } else if (event.key === "+" || event.key === "=") zoomTo(state.zoom * 1.5, state.pixel ?? undefined);
-    else if (event.key === "-") zoomTo(state.zoom / 1.5, state.pixel ?? undefined);
+    } else if (event.key === "+" || event.key === "=") zoomTo(state.wish * 1.5, state.pixel ?? undefined);
+    else if (event.key === "-") zoomTo(state.wish / 1.5, state.pixel ?? undefined);
     else if (event.key === "0") zoomTo(1);
     else return;
     event.preventDefault();
   });
-  find("zoom-in").addEventListener("click", () => zoomTo(state.zoom * 1.5));
-  find("zoom-out").addEventListener("click", () => zoomTo(state.zoom / 1.5));
+  find("zoom-in").addEventListener("click", () => zoomTo(state.wish * 1.5));
+  find("zoom-out").addEventListener("click", () => zoomTo(state.wish / 1.5));
   find("zoom-fit").addEventListener("click", () => zoomTo(1));
 
   // Choosing the two sides.
@@ -335,6 +332,7 @@
     const ratio = window.devicePixelRatio || 1;
     canvas.width = Math.max(1, Math.round(stage.clientWidth * ratio));
     canvas.height = Math.max(1, Math.round(stage.clientHeight * ratio));
+    zoomTo(state.wish);
     draw();
   }).observe(stage);
   choose(state.left, state.right);
