@@ -406,3 +406,15 @@ def test_exposures_may_be_off_where_flows_are_known(monkeypatch: pytest.MonkeyPa
     mean = solve(given.burst, 2, given.flow_px).posterior.mean
     twin = float((mean - given.truth)[:, 8:-8, 8:-8].square().mean().sqrt())
     assert rms[1] < 1.1 * rms[0] < 0.5 * twin
+
+
+def test_few_frames_that_are_explained_do_not_bend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However well bends would explain what noise left of them."""
+    sure = torch.full((1, 9), 100.0)
+    monkeypatch.setattr("pushframe.solver.bend._projected", lambda _: (sure, sure))
+    for frames, explained in ((6, False), (10, True)):
+        still = as_translations(made(frames=frames, size=16).burst)
+        nothing = still._replace(mismatch=torch.zeros(1))
+        much = still._replace(mismatch=still.noise_var.mean()[None])
+        assert bool(bending(nothing)) is explained
+        assert bool(bending(much))  # twin
