@@ -195,9 +195,9 @@ def test_a_foreign_frame_is_left_out_and_named(batch: Simulated) -> None:
     clean = psnr(solve(batch.burst.select(without), 2).posterior.mean, batch.truth)
     assert psnr(solution.posterior.mean, batch.truth) > clean - 0.5
     table = MotionTable(spoilt.names)
-    table.update(spoilt, METHODS["solver"].run(spoilt, 2, None))
+    table.update(spoilt, METHODS["solver"].run(spoilt, 2, None), torch.zeros(1, 10, 2))
     assert table.notes() == ["frame 4 disagrees with the others and was left out."]
-    table.update(batch.burst, METHODS["solver"].run(batch.burst, 2, None))
+    table.update(batch.burst, METHODS["solver"].run(batch.burst, 2, None), torch.zeros(1, 10, 2))
     assert table.notes() == ["frame 4 disagrees with the others and was left out in part."]
 
 

@@ -138,12 +138,12 @@ def test_bends_are_told_from_translations(setting: str, change: dict, expected: 
 
 
 def test_one_frame_that_is_off_is_no_bend() -> None:
-    flat = as_translations(made(frames=8).burst)
+    flat = as_translations(made(frames=10).burst)
     basis = smooth_basis(SHAPE, flat.residual)
     bent = flat.residual + 0.5 * slopes_of(flat.problem, flat.image)[0] * basis[1]
     one, most = (
         flat._replace(residual=torch.where(off[:, None, None], bent, flat.residual))
-        for off in (torch.arange(8) == 3, torch.arange(8) > 2)
+        for off in (torch.arange(10) == 3, torch.arange(10) > 2)
     )
     shifted = flat._replace(residual=flat.residual + 0.5 * slopes_of(flat.problem, flat.image)[0])
     assert not bool(bending(shifted))  # off, and not bent
@@ -256,7 +256,7 @@ def test_affine_motion_is_registered() -> None:
 def test_a_batch_of_several_kinds_is_solved_as_each_alone(drift: Simulated, drift_solved) -> None:
     """Bending, plain and masked bursts in one batch; and `locate` finds what `solve` does."""
     plain, masked = made(seed=3).burst, holes(made(seed=4).burst)
-    batch = stack_batches(masked, drift.burst, plain)
+    batch = stack([masked, drift.burst, plain])
     mixed, located = solve(batch, 2), locate(batch, 2)
     torch.testing.assert_close(located.flow_px, mixed.flow_px)
     torch.testing.assert_close(located.gain, mixed.gain)
@@ -270,24 +270,6 @@ def test_a_batch_of_several_kinds_is_solved_as_each_alone(drift: Simulated, drif
         assert psnr(mixed.posterior.mean[k], one.posterior.mean[0]) > 55
         other = flow_field(alone[k - 1].flow_px, SHAPE)[0]
         assert (mixed.flow_px[k] - other).abs().max() > 0.1  # twin: another burst of the batch
-
-
-def stack_batches(*batches: Burst) -> Burst:
-    """Batches of one burst each as one batch."""
-    return stack(
-        [
-            dataclasses.replace(
-                batch,
-                frames=batch.frames[0],
-                valid=batch.valid[0],
-                exposure=batch.exposure[0],
-                white_level=batch.white_level[0],
-                black_level=batch.black_level[0],
-                noise=None if batch.noise is None else batch.noise.map(lambda x: x[0]),
-            )
-            for batch in batches
-        ]
-    )
 
 
 # flows known
