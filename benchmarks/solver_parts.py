@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
+import torch
 from record import record
 
 from pushframe import prior
-from pushframe.burst import Simulated
+from pushframe.burst import Simulated, stack
 from pushframe.metrics import Metrics
+from pushframe.motion_table import mean_shift
 from pushframe.prior import fit_spectrum, without_directions
 from pushframe.registration import register
 from pushframe.simulate import Simulation, preset, with_options
@@ -85,23 +86,25 @@ def bursts(images: str, setting: Simulation, seed: int) -> list[tuple[str, Simul
     return found
 
 
-def figures(part: str, group: list[tuple[str, Simulated]], scale: int) -> dict[str, float]:
+def figures(
+    part: str, group: list[tuple[str, Simulated]], scale: int, device: str
+) -> dict[str, float]:
     """Error, motion and honesty of a variant of the solver."""
-    metrics, off = Metrics(scale), []
-    for name, made in group:
-        burst, true_px = made.burst.batched(), made.flow_px[None]
-        motion = true_px if part == KNOWN else register(burst) if part == START else None
-        with without(part):
-            solved = solve(burst, scale, motion)
-        flow_px = solved.flow_px
-        flow_px = flow_px.mean((-1, -2)) if flow_px.ndim == 5 else flow_px
-        metrics.update(solved.posterior, made.truth[None], [name])
-        off.append(float((flow_px - true_px)[:, 1:].square().mean().sqrt()))
+    names, made = zip(*group, strict=True)
+    burst = stack([one.burst for one in made]).to(device)
+    truth = torch.stack([one.truth for one in made]).to(device)
+    true_px = torch.stack([one.flow_px for one in made]).to(device)
+    motion = true_px if part == KNOWN else register(burst) if part == START else None
+    with without(part):
+        solved = solve(burst, scale, motion)
+    metrics = Metrics(scale)
+    metrics.update(solved.posterior, truth, names)
     result = metrics.compute()["all"]
+    square = (mean_shift(solved.flow_px) - true_px)[:, 1:].square().mean((1, 2))
     chosen = {key: float(result[key]) for key in ("psnr_db", "mean_z2", "nll")}
     return chosen | {
-        "motion_px": float(np.sqrt(np.mean(np.square(off)))),
-        "motion_px_median": float(np.median(off)),
+        "motion_px": float(square.mean().sqrt()),
+        "motion_px_median": float(square.sqrt().cpu().quantile(0.5)),
     }
 
 
@@ -110,6 +113,7 @@ def main() -> None:
     parser.add_argument("images")
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     rows = []
@@ -119,11 +123,11 @@ def main() -> None:
         group = bursts(options.images, setting, options.seed)
         for part in (ALL, KNOWN, START, *WITHOUT):
             row = {"setting": name, "variant": part, "bursts": len(group)}
-            rows.append(row | figures(part, group, setting.scale))
+            rows.append(row | figures(part, group, setting.scale, options.device))
             told = [f"{key} {value:.4g}" for key, value in rows[-1].items() if key not in row]
             print(f"{name}, {'without ' * (part in WITHOUT)}{part}:", *told, sep="  ", flush=True)
             if options.out:
-                record(options.out, "solver_parts", rows=rows)
+                record(options.out, "solver_parts", options.device, rows=rows)
 
 
 if __name__ == "__main__":
