@@ -17,6 +17,11 @@ from .burst import GeoRef
 from .checks import check_scale
 
 
+def all_but_the_reference(count: int, like: Tensor) -> Tensor:
+    """Zero for frame 0, which defines grid and scale, and one for the others, (N,)."""
+    return torch.arange(count, device=like.device).clamp(max=1).to(like)
+
+
 def subsample(image: Tensor, scale: int, tau: Tensor | None = None) -> Tensor:
     """`(A_tau u)_l = u_{s l + tau}`; without tau the plain `(D u)_l = u_{s l}`.
 

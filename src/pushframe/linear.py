@@ -77,9 +77,10 @@ def conjugate_gradients(
 
 
 def sum_of_products(a: Tensor, b: Tensor, dim: int) -> Tensor:
-    """`sum_k a_k b_k` along a short axis of tensors that broadcast, the products never stored.
+    """`sum_k a_k b_k` along a short axis of tensors that broadcast.
 
-    But on a GPU, if the axis is longer: there each launch costs more than the memory.
+    The products are not stored, except on a GPU along an axis of more than FEW_UNKNOWNS: there one
+    launch is cheaper than the memory saved.
     """
     if a.is_cuda and a.shape[dim] > FEW_UNKNOWNS:
         return (a * b).sum(dim)
@@ -92,8 +93,9 @@ def sum_of_products(a: Tensor, b: Tensor, dim: int) -> Tensor:
 def small_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Inverse and log determinant of many small positive Hermitian matrices (B, K, K, ...).
 
-    Gauss-Jordan elimination, which needs no pivoting for these, one whole batch at a time:
-    library routines take the matrices one by one, but on a GPU, where they need few launches.
+    Gauss-Jordan elimination, which needs no pivoting for these, one whole batch at a time; library
+    routines take the matrices one by one. On a GPU these need fewer launches, and are used for
+    matrices of more than FEW_UNKNOWNS.
     """
     if matrix.is_cuda and matrix.shape[1] > FEW_UNKNOWNS:
         return library_inverse(matrix)

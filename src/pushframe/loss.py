@@ -36,7 +36,8 @@ def self_supervised_nll(
 
     posterior: (B, s*H, s*W); target, valid: (B, H, W), the reference z and its mask; tau: (B, 2)
     high-res px; noise: law of the raw pixels, (B,); gain: (B, 1) = exposure * white_level of z.
-    detail: compare high-passed images, blind to an inexact exposure; `R` changes with them.
+    detail: compare high-passed images, blind to an inexact exposure; `R` changes with them, and
+    the variance is then that of the detail, not of the pixel.
     outlier_nats: see `gaussian_nll`.
     """
     scale = target_scale(posterior, target)

@@ -12,6 +12,7 @@ from .burst import Burst
 from .checks import require
 from .filters import highest_near, masked_blur
 from .forward import Translations, forward_model
+from .geometry import all_but_the_reference
 from .noise import frame_noise_var
 from .ops import bilinear
 
@@ -171,7 +172,7 @@ def lucas_kanade(burst: Burst, start_px: Tensor) -> Tensor:
         change = torch.linalg.solve_ex(system, products[..., 3] * tangent).result
         flow = flow + change[..., :2].clamp(-0.5, 0.5)
         gain = (gain + change[..., 2:]).clamp(0.5, 2.0)
-    return flow * _moving(burst.count, flow)
+    return flow * all_but_the_reference(burst.count, flow)[:, None]
 
 
 def brightness(burst: Burst, flow_px: Tensor) -> Tensor:
@@ -207,11 +208,6 @@ def _flattened(burst: Burst) -> Tensor:
 
 def _wrap(index: Tensor, size: int) -> Tensor:
     return torch.where(index > size // 2, index - size, index)
-
-
-def _moving(count: int, like: Tensor) -> Tensor:
-    """1 for every frame but the reference, which defines the grid, (N, 1)."""
-    return torch.arange(count, device=like.device).clamp(max=1).to(like)[:, None]
 
 
 def agreement(burst: Burst, flow_px: Tensor) -> tuple[Tensor, Tensor, Tensor]:

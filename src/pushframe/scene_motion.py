@@ -27,7 +27,8 @@ from .solver.bend import FACTORS, axis_functions, smooth_basis, smooth_functions
 
 WINDOW_PX = 64
 MAX_WINDOWS = 6  # along each axis
-AFFORDABLE = ((16, None), (6, 3), (0, 1))  # windows: functions, of the constant, slopes, all
+# fewest windows, and the functions that they can tell: all; the constant and slopes; the constant
+AFFORDABLE = ((16, None), (6, 3), (0, 1))
 MAX_LOOKS = 3  # at the windows, where motion bends
 GRID = 16  # points along each axis at which fields are summed up
 ROUNDS, SETTLED = 30, 0.01  # of learning the variances, until they change by less

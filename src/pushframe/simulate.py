@@ -15,7 +15,7 @@ from .checks import check_scale, require
 from .errors import UsageError
 from .filters import gaussian_blur
 from .forward import forward_model
-from .geometry import pixel_grid
+from .geometry import all_but_the_reference, pixel_grid
 from .noise import normalised_noise_var
 
 
@@ -158,7 +158,7 @@ def simulate(source: Tensor, setting: Simulation, generator: torch.Generator) ->
 
     law = NoiseLaw(std_dn.new_full((batch,), setting.noise_a), std_dn**2)
     stated = exposure * setting.white_level
-    moving = _but_the_reference(setting.frames, source)
+    moving = all_but_the_reference(setting.frames, source)
     error = setting.exposure_error * draw.normal(batch, setting.frames) * moving
     true_gain = stated * (1 + error)
     noise_std = normalised_noise_var(law, clean, true_gain).sqrt()
@@ -196,11 +196,6 @@ class _Draw:
         return unit.to(self.like)
 
 
-def _but_the_reference(count: int, like: Tensor) -> Tensor:
-    """Zero for frame 0, which defines grid and scale, and one for the others, (N,)."""
-    return torch.arange(count, device=like.device).clamp(max=1).to(like)
-
-
 def _draw_exposure(draw: _Draw, batch: int, setting: Simulation) -> Tensor:
     """`gamma^c`, one gamma a burst, one c a frame, (B, N)."""
     gamma = draw.uniform(*setting.gamma, batch)[:, None]
@@ -214,7 +209,7 @@ def _draw_exposure(draw: _Draw, batch: int, setting: Simulation) -> Tensor:
 def _draw_flow(draw: _Draw, batch: int, setting: Simulation) -> Tensor:
     """Flows from frame to reference, (B, N, 2) or (B, N, 2, H, W) low-res px; frame 0 at rest."""
     count, size = setting.frames, setting.size
-    moving = _but_the_reference(count, draw.like)
+    moving = all_but_the_reference(count, draw.like)
     shift = draw.uniform(-setting.shift_px, setting.shift_px, batch, count, 2)
     shift = shift * moving[:, None]
     if setting.motion == "translation":

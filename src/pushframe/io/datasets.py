@@ -16,7 +16,7 @@ from .raster import RasterFrame, open_layers
 from .sidecar import natural
 from .source import BurstSource
 
-PROBAV_FRAMES, PROBAV_MASKS = "LR[0-9]*.png", "QM[0-9]*.png"
+PROBAV_FRAMES = "LR[0-9]*.png"
 HDR_DSP = ("crop", "ratios", "satmask")
 HDR_DSP_WHITE_DN = 3400.0  # by which its authors normalise
 

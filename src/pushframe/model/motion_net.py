@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..burst import Burst
+from ..geometry import all_but_the_reference
 from .blocks import conv
 
 LARGEST_PX = 5.0
@@ -59,5 +60,5 @@ def patch_flow(flow: Tensor, burst: Burst) -> Tensor:
     """The mean flow of each frame's valid pixels, (B, N, 2), that of the reference zero."""
     weight = burst.valid.flatten(0, 1)[:, None].to(flow)
     mean = (flow * weight).sum((-1, -2)) / weight.sum((-1, -2)).clamp(min=1)
-    moving = torch.arange(burst.count, device=flow.device).clamp(max=1).to(flow)[:, None]
+    moving = all_but_the_reference(burst.count, flow)[:, None]
     return mean.unflatten(0, (-1, burst.count)) * moving

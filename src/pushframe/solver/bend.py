@@ -11,7 +11,7 @@ from ..burst import Burst
 from ..filters import gaussian_blur, masked_blur
 from ..forward import forward_model
 from ..gaussian import GaussianProblem
-from ..geometry import pixel_grid
+from ..geometry import all_but_the_reference, pixel_grid
 from ..noise import frame_noise_var
 from ..once import made_once
 from ..prior import FEW
@@ -161,5 +161,4 @@ def lucas_kanade_bent(burst: Burst, start_px: Tensor, basis: Tensor) -> Tensor:
         change = torch.linalg.solve(normal + torch.diag_embed(ridge + trust), slope)
         unknown = unknown + change.to(unknown).clamp(-0.5, 0.5)
     theta = unknown[:, :-1].unflatten(1, (2, -1)).unflatten(0, (batch, count))
-    moving = torch.arange(count, device=theta.device).clamp(max=1).to(theta)
-    return theta * moving[:, None, None]
+    return theta * all_but_the_reference(count, theta)[:, None, None]

@@ -154,6 +154,7 @@ def measure(burst: Burst, scale: int, belief: Belief | None = None) -> Evidence:
     burst, kept, start_px = without_foreign(burst, _start_px(burst, belief))
     bent = torch.zeros_like(kept[:, 0]) if belief is None else belief.bends()
     parts: list[tuple[Tensor, Evidence]] = []
+    # each bent burst by itself, for they take the memory of many
     for chosen in (index for index in [*bent.nonzero(), (~bent).nonzero()[:, 0]] if len(index)):
         part, there, start = burst.part(chosen), kept[chosen], start_px[chosen]
         held = None if belief is None else belief.part(chosen)
