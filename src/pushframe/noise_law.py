@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .burst import Burst, NoiseLaw
-from .checks import check_scale, require
+from .checks import LEFT_OUT, check_scale, require
 from .gaussian import GaussianProblem, weighted_mean
 from .noise import QUANTISATION_DN2, frame_noise_var
 from .prior import scaled
@@ -61,7 +61,7 @@ def _check_estimable(burst: Burst, scale: int) -> None:
     require(
         burst.count >= MIN_FRAMES,
         f"at least {MIN_FRAMES} frames to estimate their noise from",
-        burst.count,
+        " ".join([str(burst.count), *(f"({note})" for note in burst.notes if LEFT_OUT in note)]),
         STATE_IT,
     )
 

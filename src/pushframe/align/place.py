@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import require
+from ..checks import LEFT_OUT, require
 from ..io import BurstSource, Placement
 from .agree import Line, Registration, agreed, pair
 from .predict import predict
@@ -63,7 +63,7 @@ def align(source: BurstSource) -> Aligned:
         "; ".join(f"{line.frame}: {line.why}" for line in table[1:4]),
         "choose frames that overlap, or another `reference`",
     )
-    left = [f"{line.frame} was left out: {line.why}." for line in table if not line.used]
+    left = [f"{line.frame} {LEFT_OUT} {line.why}." for line in table if not line.used]
     placed = dataclasses.replace(source, placements=tuple(final), said=(*source.said, *said, *left))
     return Aligned(placed.keep(kept), tuple(table))
 

@@ -33,12 +33,13 @@ SAMPLE_PX, SAMPLES = 512, 3  # windows in which levels are looked up: side, numb
 class BurstSource:
     """The frames of a burst and all that is known of them, its pixels still on disk.
 
-    frames: in the order of the files; reference: index of the reference among them. masks: a
-    frame each, non-zero where valid. stated_exposure: (N,), or None to estimate it. scalars: white
-    and black level and noise law, those that were given. placements: where each frame lies
-    against the reference; as they come, if empty. days: whether they are of
-    different days. clean: whether saturated and stuck pixels are marked already; else they are
-    looked for. window: the part of the reference's grid that is the burst, all of it unless given.
+    frames: in the order of the files; reference: index of the reference among them; chosen:
+    whether the files name it. masks: a frame each, non-zero where valid. stated_exposure: (N,), or
+    None to estimate it. scalars: white and black level and noise law, those that were given.
+    placements: where each frame lies against the reference; as they come, if empty. days: whether
+    they are of different days. clean: whether saturated and stuck pixels are marked already; else
+    they are looked for. window: the part of the reference's grid that is the burst, all of it
+    unless given.
     """
 
     frames: tuple[Frame, ...]
@@ -46,6 +47,7 @@ class BurstSource:
     scalars: Mapping[str, float] = field(default_factory=dict)
     masks: tuple[Frame, ...] = ()
     reference: int = 0
+    chosen: bool = False
     said: tuple[str, ...] = ()
     placements: tuple[Placement, ...] = ()
     days: bool = False

@@ -59,6 +59,7 @@ def open_tiff(path: Path) -> Opened:
             scalars={key: number(key, table[key]) for key in SCALARS if key in table},
             masks=masks,
             reference=_reference(table.get("reference", 0), names),
+            chosen="reference" in table,
             days=flag("days", table.get("days", False)),
             clean=flag("clean", table.get("clean", False)),
             said=(*strings("notes", table.get("notes", [])), *said),
