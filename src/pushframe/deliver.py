@@ -232,7 +232,7 @@ def _write_beside(
     check = check_held_out(
         source,
         order.scale,
-        order.method,
+        making.method,
         order.device,
         lambda done, total: on_progress("checking the error bars", done, total),
         facts=making.facts,

@@ -120,7 +120,7 @@ class HeldOut:
 def check_held_out(
     source: Source,
     scale: int,
-    method: str,
+    method: str | Method,
     device: torch.device | str = "cpu",
     on_frame: Callable[[int, int], None] = lambda *_: None,
     facts: Burst | None = None,
@@ -132,7 +132,7 @@ def check_held_out(
     from all frames; image and error bar from all but the one held out, what frames of different
     days agree on, too. facts: levels and noise law, scene: motion, where they are known already.
     """
-    chosen = find_methods([method])[method]
+    chosen = method if isinstance(method, Method) else find_methods([method], scale)[method]
     facts = facts or facts_of(source, scale, chosen.weighs_noise)
     if facts.count < MIN_FRAMES or facts.noise is None:
         return None

@@ -13,7 +13,7 @@ from ..config import load_config
 from ..errors import UsageError
 from ..evaluate import Case, evaluate
 from ..io import atomic_files, check_files
-from ..methods import METHODS, find_methods
+from ..methods import METHODS, check_methods
 from ..plots import coverage_png, need_matplotlib
 from ..simulate import PRESETS, preset, with_options
 from ..sources import SimulatedCases, find_bursts, find_sources, read_cases
@@ -83,6 +83,7 @@ def command(
         refuse_options(paths, options)
     chosen, seed = preset_name or "paper", seed or 0
     setting = load_config(with_options(preset(chosen), **given), overrides=settings)
+    check_methods(names, None if bursts else setting.scale)
     made = None if bursts else SimulatedCases(find_sources(paths), setting, seed)
     cases: Iterable[Case] = read_cases(bursts) if made is None else made
     result = measure(cases, len(bursts) or None, names, motion == "true", border, device)
@@ -103,7 +104,7 @@ def checked_methods(methods: str, motion: str, to: Path, device: str) -> list[st
     if motion not in ("estimated", "true"):
         raise UsageError(f"expected --motion estimated or true, got {motion!r}: choose one")
     names = [name.strip() for name in methods.split(",") if name.strip()]
-    find_methods(names)
+    check_methods(names)
     check_files([to / name for name in FILES])
     check_device(device)
     need_matplotlib()
