@@ -57,6 +57,39 @@ def test_help_teaches_by_example() -> None:
         assert "Examples" in text
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["info", "none.npz"],
+        ["validate", "none.npz"],
+        ["run", "none.npz", "--out", "x.tif"],
+        ["run", "none.npz", "--out", "x.tif", "--method", "nothing"],
+        ["evaluate", "none", "--out", "x"],
+        ["simulate", "none.npy", "--out", "x"],
+        ["train", "--config", "none.toml", "--out", "x"],
+        ["demo", "--frames", "0"],
+        ["info", "--nothing"],
+    ],
+)
+def test_errors_are_json_where_json_was_asked_for(
+    words: list[str], tmp_path: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for more in (["--json"], []):
+        monkeypatch.setattr(sys, "argv", ["pushframe", *words, *more])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code == 2
+        told = capsys.readouterr()
+        assert told.err
+        if more:
+            (error,) = json.loads(told.out).values()
+            assert len(error) > 10
+            assert list(json.loads(told.out)) == ["error"]
+        else:
+            assert told.out == ""
+
+
 def test_version() -> None:
     assert run("--version").startswith("pushframe 0.")
 
