@@ -57,6 +57,13 @@ def test_help_teaches_by_example() -> None:
         assert "Examples" in text
 
 
+def test_help_says_what_the_shipped_files_need_and_are_called() -> None:
+    """The shipped configurations hold out groups that a user's images do not have."""
+    assert "--set 'data.validation_groups=[" in run("train", "--help")
+    words = " ".join(re.sub("[│╭╮╰╯─]", " ", run("evaluate", "--help")).split())
+    assert "or weights: base, small, or a .safetensors file" in words
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -19,6 +19,7 @@ from ..simulate import PRESETS, preset, with_options
 from ..sources import SimulatedCases, find_bursts, find_sources, read_cases
 from ..tables import about, summary_rows, tables_markdown
 from ..version import __version__
+from ..weights import shipped_weights
 from .console import (
     JSON_OPTION,
     SET_OPTION,
@@ -32,7 +33,7 @@ from .console import (
 
 METHODS_HELP = (
     "; ".join(f"{name}: {method.about}" for name, method in METHODS.items())
-    + "; or weights, by name or .safetensors file"
+    + f"; or weights: {', '.join(shipped_weights())}, or a .safetensors file"
 )
 COMPARED = ("bicubic", "shift_and_add", "map", "solver")
 FILES = ("evaluation.json", "tables.md", "coverage.png")
@@ -70,6 +71,8 @@ def command(
     Examples:
 
       pushframe evaluate images/test --out out --methods bicubic,shift_and_add,map
+
+      pushframe evaluate images/test --out out --methods map,solver,base
 
       pushframe evaluate images/test --out out --motion true --preset continuous
 

@@ -35,8 +35,8 @@ class Defects(NamedTuple):
         """What to say of stuck pixels and of blocks of zeros."""
         if self.stuck:
             yield (
-                f"{counted(self.stuck, 'pixel')} of the detector, of those looked at, hold one value "
-                "in all frames: they count as stuck, and such pixels are left out."
+                f"{counted(self.stuck, 'pixel')} of the detector, of those looked at, hold one "
+                "value in all frames: they count as stuck, and such pixels are left out."
             )
         if self.zeros > MAX_ZEROS:
             yield (
