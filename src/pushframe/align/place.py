@@ -83,7 +83,7 @@ def _replaced(source: BurstSource, found: Aligned, of_old: float, others: float)
         not source.chosen,
         "a reference that shows what the other frames show",
         f"{old}, which is clouded or of another place ({why})",
-        f"choose another, such as reference = {new!r}, or mask its clouds with `valid`",
+        f"choose another with `reference`, such as {new}, or mask its clouds with `valid`",
     )
     said = (
         f"The reference {old} disagrees with the other frames (clouded, or of another place: "
