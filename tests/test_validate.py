@@ -56,6 +56,7 @@ def test_a_wrong_exposure_is_named() -> None:
     bad = verdicts(dataclasses.replace(burst, frames=frames), "bad")
     assert len(bad) == 1
     assert "frame 3: 1.40 times as bright" in bad[0]
+    assert verdicts(dataclasses.replace(burst, frames=frames, days=True), "bad") == []
 
 
 def test_masks_and_saturation_are_noted() -> None:

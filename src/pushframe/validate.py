@@ -90,7 +90,7 @@ def _agreement(burst: Burst) -> list[Finding]:
         elif correlation[k] < least:
             text = f"{label}: disagrees with the reference: clouded, or of another place "
             found.append(Finding("bad", text + f"(correlation {correlation[k]:.2f}); leave it out"))
-        elif abs(gain[k] - 1) > MAX_GAIN_ERROR:
+        elif abs(gain[k] - 1) > MAX_GAIN_ERROR and not burst.days:  # between days light changes
             found.append(Finding("bad", f"{label}: {brightness_fault(gain[k])}"))
         else:
             placed.append(k)
