@@ -133,6 +133,51 @@ def test_clouds_and_other_places_are_left_out_and_said(frames):
     assert align(source([frames[0], partly], shifts=SHIFTS[[0, 2]])).table[1].used
 
 
+def clouded(frames, index, rows=200):
+    """A bright bank of cloud over the first rows of a frame."""
+    harmed = frames.copy()
+    cloud = np.random.default_rng(1).normal(2800, 40, frames.shape[1:])
+    harmed[index, :rows] = cloud[:rows]
+    return harmed
+
+
+@pytest.mark.parametrize("rows", [200, 300])
+def test_a_clouded_reference_gives_way(frames, rows):
+    aligned = align(source(clouded(frames, 0, rows)))
+    assert aligned.source.names[0] == aligned.table[0].frame != "f0"
+    said = [note for note in aligned.source.notes if "is the reference instead" in note]
+    assert len(said) == 1
+    assert said[0].startswith("The reference f0 disagrees with the other frames")
+    assert aligned.table[0].frame in said[0]
+    assert all(line.used for line in aligned.table if line.frame != "f0")
+
+
+def test_a_clouded_reference_that_was_chosen_is_refused(frames):
+    with pytest.raises(BurstError, match=r"got f0, which is clouded .* such as f[1-4]"):
+        align(source(clouded(frames, 0), chosen=True))
+
+
+@pytest.mark.parametrize("frame", [None, 2])
+def test_a_good_reference_stays(frames, frame):
+    harmed = frames if frame is None else clouded(frames, frame)
+    assert align(source(harmed)).source.names[0] == "f0"
+
+
+def test_frames_that_all_disagree_blame_no_reference(frames):
+    turns = [np.s_[:, :], np.s_[::-1], np.s_[:, ::-1], np.s_[::-1, ::-1]]
+    alien = np.stack([frame[turn] for frame, turn in zip(frames, turns, strict=False)])
+    with pytest.raises(BurstError, match="show the ground of the reference"):
+        align(source(alien, shifts=SHIFTS[:4]))
+
+
+def test_brightness_over_what_exposures_say(frames):
+    harmed = frames.copy()
+    harmed[3] *= 1.4
+    gains = [line.gain for line in align(source(harmed)).table]
+    assert gains[0] is None
+    np.testing.assert_allclose(gains[1:], [1, 1, 1.4, 1], atol=0.02)
+
+
 def test_faint_windows_have_no_say_in_what_is_clouded(frames):
     sea = frames.copy()
     rng = np.random.default_rng(1)

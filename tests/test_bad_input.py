@@ -25,6 +25,7 @@ rasterio = pytest.importorskip("rasterio")
 tifffile = pytest.importorskip("tifffile")
 
 EXPOSURE = "exposure = [1.0, 1.0, 2.0]\n"
+CLEAN = EXPOSURE + "clean = true\n"
 
 
 def raw(shape=(3, 20, 24), seed=0):
@@ -76,7 +77,7 @@ def georef(crs=None, transform=None, rpc=None):
 
 NPZ = {
     "inf": (changed((1, 2, 3), np.inf), ["frame 1", "1 infinite"]),
-    "constant": (changed(2, 7.0), ["frame 2", "constant 7"]),
+    "constant": ({**changed(2, 7.0), "clean": True}, ["frame 2", "constant 7"]),
     "all NaN": (changed(1, np.nan), ["frame 1", "every pixel"]),
     "no frames": ({"frames": None}, ["`frames`"]),
     "empty": ({"frames": np.zeros((0, 4, 4))}, ["(0, 4, 4)"]),
@@ -278,7 +279,8 @@ FOLDER = {
                ["one pixel size", "frame 1 (b.tif)", "(10, 3)"]),
     "pixels without area": (BurstError, [put("b.tif", FRAME, transform=LINE)],
                             ["frame 1", "b.tif", "pixels that have an area", "10, 10, 5"]),
-    "constant": (BurstError, [put("b.tif", FRAME * 0 + 7)], ["frame 1", "b.tif", "constant 7"]),
+    "constant": (BurstError, [put("b.tif", FRAME * 0 + 7), also("clean = true")],
+                 ["frame 1", "b.tif", "constant 7"]),
     "all NaN": (BurstError, [put("b.tif", FRAME * np.nan)], ["frame 1", "b.tif", "NaN"]),
     "all nodata": (BurstError, [put("b.tif", FRAME * 0 + 7, nodata=7)], ["frame 1", "b.tif"]),
     "unknown key": (BurstError, [also("whitelevel = 1")],
@@ -359,9 +361,9 @@ STACK = {
     "count": (BurstError, "exposure = [1, 1]", lambda path: save(path, raw()), ["3 exposures"]),
     "another file": (BurstError, 'frames = "t.tif"\n' + EXPOSURE, lambda path: save(path, raw()),
                      ["s.toml", "t.tif"]),
-    "constant band": (BurstError, EXPOSURE, lambda path: save(path, changed(1, 5.0)["frames"]),
+    "constant band": (BurstError, CLEAN, lambda path: save(path, changed(1, 5.0)["frames"]),
                       ["frame 1", "s.tif band 2", "constant 5"]),
-    "constant page": (BurstError, EXPOSURE, pages(*changed(2, 5.0)["frames"]),
+    "constant page": (BurstError, CLEAN, pages(*changed(2, 5.0)["frames"]),
                       ["frame 2", "s.tif page 3", "constant 5"]),
     "page sizes": (BurstError, EXPOSURE, pages(FRAME, FRAME, FRAME[1:]),
                    ["frame 2", "page 3", "20x24", "19x24"]),

@@ -57,6 +57,46 @@ def test_help_teaches_by_example() -> None:
         assert "Examples" in text
 
 
+def test_help_says_what_the_shipped_files_need_and_are_called() -> None:
+    """The shipped configurations hold out groups that a user's images do not have."""
+    assert "--set 'data.validation_groups=[" in run("train", "--help")
+    words = " ".join(re.sub("[│╭╮╰╯─]", " ", run("evaluate", "--help")).split())
+    assert "or weights: base, small, or a .safetensors file" in words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["info", "none.npz"],
+        ["validate", "none.npz"],
+        ["run", "none.npz", "--out", "x.tif"],
+        ["run", "none.npz", "--out", "x.tif", "--method", "nothing"],
+        ["evaluate", "none", "--out", "x"],
+        ["simulate", "none.npy", "--out", "x"],
+        ["train", "--config", "none.toml", "--out", "x"],
+        ["demo", "--frames", "0"],
+        ["info", "--nothing"],
+    ],
+)
+def test_errors_are_json_where_json_was_asked_for(
+    words: list[str], tmp_path: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for more in (["--json"], []):
+        monkeypatch.setattr(sys, "argv", ["pushframe", *words, *more])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code == 2
+        told = capsys.readouterr()
+        assert told.err
+        if more:
+            (error,) = json.loads(told.out).values()
+            assert len(error) > 10
+            assert list(json.loads(told.out)) == ["error"]
+        else:
+            assert told.out == ""
+
+
 def test_version() -> None:
     assert run("--version").startswith("pushframe 0.")
 

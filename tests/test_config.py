@@ -84,6 +84,13 @@ def test_what_does_not_fit_is_named(override: str, message: str) -> None:
         load_config(Outer(), overrides=[override])
 
 
+def test_a_mark_of_byte_order_is_no_statement(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("", encoding="utf-8-sig")
+    assert file.read_bytes() == b"\xef\xbb\xbf"
+    assert load_config(Outer(), file) == Outer()
+
+
 def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="expected a TOML file"):
         load_config(Outer(), tmp_path / "none.toml")

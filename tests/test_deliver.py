@@ -81,6 +81,20 @@ def test_one_call_leaves_all_files(burst: Path, tmp_path: Path) -> None:
         assert made.provenance[key]
 
 
+def test_what_validate_finds_is_said_in_the_product(tmp_path: Path) -> None:
+    """A pedestal that nobody stated, and frames that all lie on one grid."""
+    still = still_burst(count=6)
+    dn = still.raw_dn().numpy()
+    exposure = np.array([1, 1, 1, 1, 0.5, 1.2])
+    dn = dn * exposure[:, None, None] + 400
+    np.savez(tmp_path / "b.npz", frames=dn, exposure=exposure, noise_a=0.0, noise_b=225.0)
+    notes = deliver(Order(tmp_path / "b.npz", tmp_path / "s.npz")).provenance["notes"]
+    assert "frame 4 is 1.3" in notes
+    assert "times as bright as its exposure says; correct `exposure` or `black_level`." in notes
+    assert "frame 3 is" not in notes
+    assert "of whole rows and columns: they show hardly any detail" in notes
+
+
 def test_npz_is_the_arrays_alone(burst: Path, tmp_path: Path) -> None:
     deliver(Order(burst, tmp_path / "out" / "sharp.npz", **CHEAP))
     assert os.listdir(tmp_path / "out") == ["sharp.npz"]

@@ -116,6 +116,24 @@ def test_frames_moved_against_each_other_have_other_pixels_stuck() -> None:
     assert bool(moved.tile(*part).valid[0, :, :, 20].all())
 
 
+def test_blocks_of_zeros_are_noted(tmp_path: Path) -> None:
+    dn = frames()
+
+    def zeros_said(**more: object) -> list[str]:
+        notes = open_burst(saved(tmp_path, dn, **more)).notes
+        return [note[:4] for note in notes if "exactly 0, in blocks" in note]
+
+    assert zeros_said() == []
+    dn[:, ::2, ::2] = 0  # a quarter of all pixels, and no block
+    assert zeros_said() == []
+    dn[:, :20, :24] = 0
+    assert zeros_said() == ["9.6%"]  # 18 x 22 of 64 x 64, less a corner that looks stuck
+    mask = np.ones(dn.shape, bool)
+    mask[:, :20, :24] = False
+    assert zeros_said(valid=mask) == []
+    assert zeros_said(clean=True) == []
+
+
 def test_a_burst_that_is_clean_is_taken_as_it_is(tmp_path: Path) -> None:
     dn = np.minimum(frames(), 2500)
     dn[:, :, 20] = 0

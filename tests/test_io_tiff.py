@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pushframe.burst import Burst, GeoRef, NoiseLaw
-from pushframe.errors import MissingPackageError, PushframeError
+from pushframe.errors import BurstError, MissingPackageError, PushframeError
 from pushframe.geometry import upscale_georef
 from pushframe.io import is_burst, open_burst, read_burst, read_image, read_simulated, write_burst
 
@@ -92,6 +92,39 @@ def test_frames_sort_by_number(tmp_path):
     burst = read_burst(tmp_path)
     assert burst.names == ("frame_1.tiff", "frame_2.TIF", "frame_10.tif")
     assert np.array_equal(burst.raw_dn().numpy(), dn[::-1])
+
+
+def test_a_mark_of_byte_order_is_no_statement(tmp_path):
+    """Windows editors write one."""
+    path = folder(tmp_path, raw())
+    side = path / "burst.toml"
+    side.write_text(side.read_text(), encoding="utf-8-sig")
+    assert side.read_bytes().startswith(b"\xef\xbb\xbf")
+    assert read_burst(path).exposure.tolist() == EXPOSURE
+
+
+@pytest.mark.parametrize("bands", [2, 3, 4])
+def test_colours_are_no_frames_unless_a_side_car_says_so(tmp_path, bands):
+    look = {"alpha": "yes"} if bands == 2 else {"photometric": "rgb"}
+    save(tmp_path / "s.tif", raw((bands, 7, 9)), **look)
+    with pytest.raises(BurstError, match=rf"got {bands} bands of one colour .*gdal_translate -b 1"):
+        open_burst(tmp_path / "s.tif")
+    (tmp_path / "s.toml").write_text('frames = "s.tif"')
+    assert open_burst(tmp_path / "s.tif").count == bands
+    save(tmp_path / "t.tif", raw((bands, 7, 9)), photometric="minisblack")
+    assert open_burst(tmp_path / "t.tif").count == bands
+
+
+def test_what_is_no_frame_gets_advice(tmp_path):
+    path = folder(tmp_path, raw(), toml="")
+    save(path / "preview.tif", raw((3, 5, 5)))
+    with pytest.raises(BurstError, match=r"frame 3 .*list the frames with `frames` in burst.toml"):
+        open_burst(path)
+    save(path / "preview.tif", raw((5, 5)))
+    with pytest.raises(BurstError, match=r"one size.*list the frames with `frames` in burst.toml"):
+        open_burst(path)
+    (path / "burst.toml").write_text('frames = ["f_0.tif", "f_1.tif", "f_2.tif"]')
+    assert open_burst(path).count == 3
 
 
 @pytest.mark.parametrize("reference", ["1", '"f_1.tif"'])

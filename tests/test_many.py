@@ -221,6 +221,27 @@ def test_ctrl_c_leaves_whole_products_and_no_worker(bursts: Path, tmp_path: Path
     assert 1 <= len(finished) < 5
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+def test_workers_end_with_a_parent_that_is_killed(bursts: Path, tmp_path: Path) -> None:
+    asked = ["run", str(bursts), "--out", str(tmp_path), "--jobs", "2", "--no-report"]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "pushframe", *asked],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline().startswith("1/4")
+    try:
+        assert len(alive_in(running.pid)) >= 3
+        running.kill()
+        running.communicate(timeout=60)  # workers hold the pipe: it ends when the last of them does
+        assert alive_in(running.pid) == []
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+
+
 def test_arguments_to_bursts(bursts: Path, tmp_path: Path) -> None:
     names = [f"burst_{k}.npz" for k in range(4)]
     assert [p.name for p in find_inputs([str(bursts)])] == names

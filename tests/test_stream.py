@@ -286,6 +286,26 @@ def test_a_frame_has_no_say_where_it_does_not_reach():
     assert row.used == 1
 
 
+@pytest.mark.parametrize(
+    ("flow_px", "said"),
+    [
+        ([1.01, -2.02], "within 0.02 px of whole rows and columns"),
+        ([1.5, -2.02], "within 0.02 px of whole columns:"),
+        ([0.5, 0.3], None),
+    ],
+)
+def test_frames_on_one_grid_are_said(flow_px, said):
+    table = MotionTable(("a", "b"))
+    burst = Burst(torch.rand(1, 2, 4, 4), torch.ones(1, 2), torch.ones(1))
+    translations = torch.tensor([[[0.0, 0.0], flow_px]])
+    for motion in (translations, translations[..., None, None].expand(1, 2, 2, 4, 4)):
+        table.update(burst, Estimate(Posterior(torch.zeros(1, 8, 8)), motion))
+    assert [said in note for note in table.notes()] == ([] if said is None else [True])
+    bent = translations[..., None, None] + torch.linspace(-0.4, 0.4, 4)
+    table.update(burst, Estimate(Posterior(torch.zeros(1, 8, 8)), bent))
+    assert table.notes() == []
+
+
 def ground(where, row, column):
     """Where GDAL puts the centre of a pixel."""
     if where.rpc is None:

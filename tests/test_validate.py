@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 import torch
 from conftest import sources
 
 from pushframe import Burst
+from pushframe.registration import agreement, register
 from pushframe.simulate import PRESETS, simulate_one
 from pushframe.validate import examine
 
@@ -33,7 +35,18 @@ def test_a_frame_of_another_place_is_named() -> None:
     frames[2] = other.frames[2]
     bad = verdicts(dataclasses.replace(burst, frames=frames), "bad")
     assert len(bad) == 1
-    assert bad[0].startswith("frame 2: shows another place")
+    assert bad[0].startswith("frame 2: disagrees with the reference: clouded, or of another place")
+
+
+def test_a_frame_of_another_place_that_is_somewhat_alike_is_named() -> None:
+    """Its brightness differs, too: that is no fault of the exposure."""
+    burst, other = one(3), one(9)
+    frames = burst.frames.clone()
+    frames[2] = 0.7 * frames[2] + 0.5 * other.frames[2]
+    odd = dataclasses.replace(burst, frames=frames)
+    _, correlation, _ = agreement(odd.batched(), register(odd.batched()))
+    assert 0.6 < float(correlation[0, 2]) < 0.9
+    assert [text[:18] for text in verdicts(odd, "bad")] == ["frame 2: disagrees"]
 
 
 def test_a_wrong_exposure_is_named() -> None:
@@ -43,6 +56,7 @@ def test_a_wrong_exposure_is_named() -> None:
     bad = verdicts(dataclasses.replace(burst, frames=frames), "bad")
     assert len(bad) == 1
     assert "frame 3: 1.40 times as bright" in bad[0]
+    assert verdicts(dataclasses.replace(burst, frames=frames, days=True), "bad") == []
 
 
 def test_masks_and_saturation_are_noted() -> None:
@@ -61,9 +75,43 @@ def test_reading_assumptions_are_repeated() -> None:
     assert "white_level was not given" in verdicts(burst, "note")
 
 
-def test_one_frame_and_unknown_noise() -> None:
-    assert verdicts(one().select([0]), "bad") == []
-    assert verdicts(dataclasses.replace(one(), noise=None), "bad") == []
+def test_one_frame_is_not_fit() -> None:
+    assert [text[:34] for text in verdicts(one().select([0]), "bad")] == [
+        "expected at least 2 frames, got 1:"
+    ]
+
+
+def test_two_frames_need_a_noise_law() -> None:
+    unknown = dataclasses.replace(one(), noise=None)
+    assert verdicts(one().select([0, 1]), "bad") == []
+    assert verdicts(unknown.select([0, 1, 2]), "bad") == []
+    (bad,) = verdicts(unknown.select([0, 1]), "bad")
+    assert "expected a noise law or at least 3 frames" in bad
+    assert "give noise_a and noise_b" in bad
+
+
+@pytest.mark.parametrize(
+    ("shifts_px", "said"),
+    [
+        ([[0, 0], [0, 0], [0, 0]], "of whole rows and columns"),
+        ([[0, 0], [1, -2], [2, 1]], "of whole rows and columns"),
+        ([[0, 0], [1, 0.4], [0, 0.7]], "of whole rows:"),
+        ([[0, 0], [0.1, -1], [-0.4, 2]], "of whole columns:"),
+        ([[0, 0], [0.5, 0.5], [0, 0]], None),
+    ],
+)
+def test_frames_on_one_grid_are_noted(shifts_px: list[list[float]], said: str | None) -> None:
+    """Fine noise on a smooth scene, which can be registered to a hundredth of a pixel."""
+    y, x = torch.meshgrid(torch.arange(48.0), torch.arange(48.0), indexing="ij")
+    random = torch.Generator().manual_seed(0)
+    frames = [
+        0.4 + 0.2 * torch.sin(0.3 * (x + dx)) * torch.cos(0.23 * (y + dy))
+        + 0.001 * torch.randn(48, 48, generator=random)
+        for dy, dx in shifts_px
+    ]  # fmt: skip
+    burst = Burst(torch.stack(frames), torch.ones(3), torch.tensor(3400.0))
+    notes = [text for text in verdicts(burst, "note") if text.startswith("All frames lie")]
+    assert [said in text for text in notes] == ([] if said is None else [True])
 
 
 def test_a_scene_without_contrast_is_not_called_another_place() -> None:

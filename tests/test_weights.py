@@ -11,12 +11,13 @@ from conftest import sources
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from pushframe import weights
+from pushframe import methods, weights
 from pushframe.burst import Simulated
 from pushframe.cli import app
 from pushframe.errors import FileError, UsageError
 from pushframe.evaluate import Case, evaluate
 from pushframe.infer import super_resolve
+from pushframe.io import write_burst
 from pushframe.methods import find_methods, run_network
 from pushframe.model import HdrDsp, HdrDspConfig
 from pushframe.simulate import PRESETS, simulate_one, with_options
@@ -170,6 +171,32 @@ def test_the_method_leaves_holes_and_refuses_another_scale(file: Path, burst: Si
     assert bool(torch.isfinite(estimate.posterior.mean[0, 36:, :]).all())
     with pytest.raises(UsageError, match="scale 2, that of the weights"):
         run_network(network, batch, 3, None)
+
+
+def test_another_scale_is_refused_before_a_burst_is_opened(file: Path, tmp_path: Path) -> None:
+    for options in (["run", "none.npz"], ["evaluate", "scene:1"]):
+        words = [*options, "--out", str(tmp_path / "x"), "--scale", "3"]
+        flag = "--method" if options[0] == "run" else "--methods"
+        refused = CliRunner().invoke(app, [*words, flag, str(file)])
+        assert f"scale 2, that of the weights {file}, got 3" in str(refused.exception)
+
+
+def test_one_delivery_loads_its_weights_once(
+    file: Path, burst: Simulated, tmp_path: Path, monkeypatch
+) -> None:
+    loaded = []
+
+    def counting(name: str) -> object:
+        loaded.append(name)
+        return load_weights(name)
+
+    monkeypatch.setattr(methods, "load_weights", counting)
+    write_burst(burst.burst, tmp_path / "b.npz")
+    words = ["run", str(tmp_path / "b.npz"), "--out", str(tmp_path / "s.tif"), "--method"]
+    made = CliRunner().invoke(app, [*words, str(file)], catch_exceptions=False)
+    assert made.exit_code == 0
+    assert (tmp_path / "s.html").is_file()  # with its check
+    assert loaded == [str(file)]
 
 
 def test_info_prints_the_card(file: Path) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from .errors import BurstError, PushframeError, UsageError
 
 SCALES = (2, 3, 4)
+LEFT_OUT = "was left out:"  # in every note on a frame that is not used
 MIN_AREA = 1e-9  # of a pixel, over the square of its longest side
 
 

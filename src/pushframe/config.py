@@ -29,7 +29,7 @@ def read_values(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, A
     values: dict[str, Any] = {}
     if path is not None:
         try:
-            values = tomllib.loads(path.read_text())
+            values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise FileError(
                 f"expected a TOML file, got {path} ({error}): correct or replace it"

@@ -27,6 +27,7 @@ from .io.stream import ProductSink
 from .io.style import std_style
 from .methods import best_method
 from .report import VALUED, Report, shown_part, write_report
+from .validate import MAX_GAIN_ERROR, brightness_fault, least_correlation
 from .version import __version__
 
 Progress = Callable[[str, int, int], None]
@@ -148,9 +149,10 @@ def deliver(order: Order, on_progress: Progress = lambda *_: None) -> Delivery:
     sweep(order.product.parent)  # of what a process left that was killed
     source, alignment = open_part(order)
     arrays_alone = order.product.suffix.lower() == ".npz"
-    said = None if arrays_alone else footprint_note(source.shape, source.georef)
-    if said is not None:
-        source = dataclasses.replace(source, said=(*source.said, said))
+    said = [] if source.days else brightness_notes(alignment)
+    if not arrays_alone and (place := footprint_note(source.shape, source.georef)) is not None:
+        said.append(place)
+    source = dataclasses.replace(source, said=(*source.said, *said))
     making = Reconstruction(
         source,
         order.scale,
@@ -196,6 +198,21 @@ def open_part(order: Order) -> Aligned:
     return Aligned(source, table)
 
 
+def brightness_notes(table: Sequence[Registration]) -> list[str]:
+    """A sentence for each frame that shows the reference's scene at another brightness."""
+    told = [
+        (line.frame, line.gain, line.correlation)
+        for line in table
+        if line.used and line.gain is not None and line.correlation is not None
+    ]
+    least = least_correlation([correlation for *_, correlation in told]) if told else 0.0
+    return [
+        f"{frame} is {brightness_fault(gain)}."
+        for frame, gain, correlation in told
+        if correlation >= least and abs(gain - 1) > MAX_GAIN_ERROR
+    ]
+
+
 def _write_beside(
     order: Order,
     source: BurstSource,
@@ -218,7 +235,7 @@ def _write_beside(
     check = check_held_out(
         source,
         order.scale,
-        order.method,
+        making.method,
         order.device,
         lambda done, total: on_progress("checking the error bars", done, total),
         facts=making.facts,

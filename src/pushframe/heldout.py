@@ -133,7 +133,7 @@ class Unchecked:
 def check_held_out(
     source: Source,
     scale: int,
-    method: str,
+    method: str | Method,
     device: torch.device | str = "cpu",
     on_frame: Callable[[int, int], None] = lambda *_: None,
     facts: Burst | None = None,
@@ -145,7 +145,7 @@ def check_held_out(
     of different days agree on, too. facts: levels and noise law, scene: motion, where they are
     known already.
     """
-    chosen = find_methods([method])[method]
+    chosen = method if isinstance(method, Method) else find_methods([method], scale)[method]
     facts = facts or facts_of(source, scale, chosen.weighs_noise)
     if facts.count < MIN_FRAMES:
         return Unchecked(f"it takes at least {MIN_FRAMES} frames, not {facts.count}")

@@ -100,7 +100,7 @@ class Reconstruction:
     ) -> None:
         self.scale = check_scale(scale)
         self.method_name = method or best_method(scale)
-        self.method = find_methods([self.method_name])[self.method_name]
+        self.method = find_methods([self.method_name], scale)[self.method_name]
         self.source, self.device, self.on_tile = source, torch.device(device), on_tile
         self.facts = facts_of(source, scale, self.method.weighs_noise)
         self.levels = float(self.facts.gain[0, 0]), float(self.facts.black_level[0])

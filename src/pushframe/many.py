@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from typing import Any
 from .deliver import Delivery, Order, deliver
 from .errors import FileError, MissingPackageError, PushframeError
 
+GRACE_S = 5.0  # for a worker to end by itself when its parent is gone
 MAX_DEATHS = 3  # of workers over one burst, before it is given up
 
 
@@ -114,6 +116,17 @@ def _prepare(jobs: int) -> None:
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // jobs))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of the parent, which may be killed without a word, and follow it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)  # drafts go
+    time.sleep(GRACE_S)
+    os._exit(1)  # the pool catches what SIGTERM raises in the midst of a burst
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

@@ -104,25 +104,49 @@ def method_names() -> list[str]:
     return [*METHODS, *shipped_weights()]
 
 
-def find_methods(names: Sequence[str]) -> dict[str, Method]:
-    """The named methods, in order; an unknown name is an error that suggests the nearest.
+def check_methods(names: Sequence[str], scale: int | None = None) -> None:
+    """UsageError where a name is unknown, or weights are of another scale; cards alone are read.
 
-    A name of shipped weights, or a file of weights, is a network.
+    An unknown name is an error that suggests the nearest. scale: the zoom, if it is known.
     """
     if not names:
         known = ", ".join(method_names())
         raise UsageError(f"expected at least one method of {known}, got none: name it")
+    for name in names:
+        if name in METHODS:
+            continue
+        if name not in shipped_weights() and not name.endswith(SUFFIX):
+            raise UsageError(
+                f"expected methods of {', '.join(method_names())}, or a {SUFFIX} file, got "
+                f"{name!r}: {suggestion(name, method_names())}"
+            )
+        own = read_card(name)["scale"]
+        if scale is not None:
+            _check_scale(scale, own, name)
+
+
+def find_methods(names: Sequence[str], scale: int | None = None) -> dict[str, Method]:
+    """The named methods, in order, each checked as by `check_methods`.
+
+    A name of shipped weights, or a file of weights, is a network.
+    """
+    check_methods(names, scale)
     return {name: METHODS[name] if name in METHODS else _from_weights(name) for name in names}
 
 
 def _from_weights(name: str) -> Method:
-    if name not in shipped_weights() and not name.endswith(SUFFIX):
-        raise UsageError(
-            f"expected methods of {', '.join(method_names())}, or a {SUFFIX} file, got {name!r}: "
-            f"{suggestion(name, method_names())}"
-        )
     network, card = load_weights(name)
     return Method(f"network {card['network']}", partial(run_network, network), believes=True)
+
+
+def _check_scale(scale: int, own: int, name: str = "") -> None:
+    require(
+        scale == own,
+        f"scale {own}, that of the weights{f' {name}' if name else ''}",
+        scale,
+        "change --scale, or choose another method, such as solver",
+        UsageError,
+    )
 
 
 @torch.no_grad()
@@ -130,13 +154,7 @@ def run_network(
     network: Network, burst: Burst, scale: int, known: Tensor | Belief | None
 ) -> Estimate:
     """The posterior of a network, with its own motion or the solver's where it is not given."""
-    require(
-        scale == network.scale,
-        f"scale {network.scale}, that of the weights",
-        scale,
-        "change --scale, or choose other weights",
-        UsageError,
-    )
+    _check_scale(scale, network.scale)
     to_device(network, burst.frames.device)
     motion, used = None if isinstance(known, Tensor) else network.own_motion(burst), burst
     if motion is None:

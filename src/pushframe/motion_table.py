@@ -10,6 +10,7 @@ from torch import Tensor
 from .burst import Burst
 from .checks import frame_label
 from .methods import Estimate
+from .registration import off_grid, on_grid_note
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class MotionTable:
         self.weight = torch.zeros(len(names), dtype=torch.float64)
         self.shift = torch.zeros(len(names), 2, dtype=torch.float64)
         self.square = torch.zeros_like(self.shift)
+        self.off_px = torch.zeros(2)  # from whole-pixel shifts, at most
         self.pixels = torch.zeros(2, len(names), dtype=torch.float64)  # valid, used
         self.tiles = torch.zeros(2, len(names), dtype=torch.long)  # that show a frame, that drop it
 
@@ -63,20 +65,24 @@ class MotionTable:
             weight = used.double().mean((2, 3)).cpu()
             shift = mean_shift(estimate.flow_px).double().cpu() - moved_px.double().cpu()
             self.moving = True
+            off_px = off_grid(estimate.flow_px).reshape(*shift.shape, -1).amax(-1).cpu()
+            self.off_px = torch.maximum(self.off_px, off_px[weight > 0].amax(0))
             self.weight += weight.sum(0)
             self.shift += (weight[..., None] * shift).sum(0)
             self.square += (weight[..., None] * shift.square()).sum(0)
 
     def notes(self) -> list[str]:
-        """A sentence for each frame that was dropped, in all tiles that show it or in some."""
-        return [
+        """A sentence for each frame that was dropped, and one where all lie on one grid."""
+        on_grid = on_grid_note(self.off_px) if self.moving and len(self.names) > 1 else None
+        dropped = [
             f"{frame_label(k, name)} disagrees with the others and was left out"
-            f"{'.' if dropped == there else ' in part.'}"
-            for k, (name, there, dropped) in enumerate(
+            f"{'.' if lost == there else ' in part.'}"
+            for k, (name, there, lost) in enumerate(
                 zip(self.names, *self.tiles.tolist(), strict=True)
             )
-            if dropped > 0
+            if lost > 0
         ]
+        return dropped if on_grid is None else [*dropped, on_grid]
 
     def rows(self) -> list[FrameMotion]:
         """One row a frame, in their order."""

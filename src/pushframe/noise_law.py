@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .burst import Burst, NoiseLaw
-from .checks import check_scale, require
+from .checks import LEFT_OUT, check_scale, require
 from .gaussian import GaussianProblem, weighted_mean
 from .noise import frame_noise_var, rounding_var
 from .prior import scaled
@@ -61,9 +61,16 @@ def _check_estimable(burst: Burst, scale: int) -> None:
     require(
         burst.count >= MIN_FRAMES,
         f"at least {MIN_FRAMES} frames to estimate their noise from",
-        burst.count,
+        _how_many(burst),
         STATE_IT,
     )
+
+
+def _how_many(burst: Burst) -> str:
+    """The number of frames, and why there are no more, where some were left out."""
+    left = [note.rstrip(".") for note in burst.notes if LEFT_OUT in note]
+    more = f", and {len(left) - 1} more" if len(left) > 1 else ""
+    return f"{burst.count} ({left[0]}{more})" if left else f"{burst.count}"
 
 
 def _law_and_shift_error(burst: Burst, scale: int) -> tuple[NoiseLaw, float]:

@@ -25,6 +25,7 @@ FILL_SIGMA_PX = 4.0
 MIN_SIDE_PX = 8
 BRIGHTNESS_BORDER_PX = 4  # by which a flow may differ from its mean
 WELL_SEEN = 0.8  # share of its pixels that a frame must show to be compared with
+ON_GRID_PX = 0.05  # from a whole-pixel shift, within which a frame shows nothing new
 NEAR_PX = 2.0  # a jump further than this needs the images to agree, where they have holes
 
 
@@ -238,3 +239,29 @@ def agreement(burst: Burst, flow_px: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     )  # share of white noise that the low-pass leaves
     noise = left * mean(frame_noise_var(burst))
     return gain, correlation, (power_a / (noise + noise[:, :1])).sqrt() / 2
+
+
+def on_grid_note(off_px: Tensor) -> str | None:
+    """A sentence where frames lie on the reference's own grid; None where they lie between.
+
+    off_px: how far a frame lies from a whole-pixel shift at most, rows and columns, (2,).
+    Two frames `d` px apart tell an alias from what it hides under with an error of
+    `1 / (2 sin(pi d))` times their noise: 3 times and more within ON_GRID_PX.
+    """
+    near = {
+        name: off
+        for name, off in zip(("rows", "columns"), off_px.tolist(), strict=True)
+        if off < ON_GRID_PX
+    }
+    if not near:
+        return None
+    axes = " and ".join(near)
+    return (
+        f"All frames lie within {max(0.01, *near.values()):.2f} px of whole {axes}: they show "
+        "hardly any detail between these, and the product gains little there but less noise."
+    )
+
+
+def off_grid(shift_px: Tensor) -> Tensor:
+    """Distance of translations from whole-pixel ones, of the same shape, at most 0.5."""
+    return (shift_px - shift_px.round()).abs()

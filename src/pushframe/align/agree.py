@@ -22,9 +22,10 @@ class Registration:
     """One line of the registration table, for people.
 
     offset_px: (dy, dx) from the reference's centre to the same ground in the frame, low-res px;
-    predicted_px: the same by georeference, None without one. residual_px: what a window
-    disagrees with it about, and correlation: both the windows' median. windows: those that agree,
-    of those that could tell. why: the reason why a frame was left out, or how else it was placed.
+    predicted_px: the same by georeference, None without one. residual_px: what a window disagrees
+    with it about, and correlation: both the windows' median; gain: that of the brightness over
+    what exposures say. windows: those that agree, of those that could tell. why: the reason why a
+    frame was left out, or how else it was placed.
     """
 
     frame: str
@@ -33,8 +34,17 @@ class Registration:
     predicted_px: tuple[float, float] | None = None
     residual_px: float | None = None
     correlation: float | None = None
+    gain: float | None = None
     windows: tuple[int, int] = (0, 0)
     why: str = ""
+
+    @property
+    def agreement(self) -> float | None:
+        """Correlation times the share of windows that agree; None where none could tell."""
+        agreeing, telling = self.windows
+        if telling == 0 or self.correlation is None:
+            return None
+        return self.correlation * agreeing / telling
 
 
 class Line(NamedTuple):
@@ -48,13 +58,14 @@ class Line(NamedTuple):
 class Matches(NamedTuple):
     """Windows of one frame: centres in the reference (P, 2), displacement there (P, 2), px.
 
-    correlation: (P,). overlapping: both show enough of the window. telling: and its contrast is
-    above noise.
+    correlation: (P,). gain: brightness over what exposures say, (P,). overlapping: both show
+    enough of the window. telling: and its contrast is above noise.
     """
 
     centre: np.ndarray
     moved: np.ndarray
     correlation: np.ndarray
+    gain: np.ndarray
     overlapping: np.ndarray
     telling: np.ndarray
 
@@ -78,13 +89,14 @@ def agreed(found: Matches, start: Placement, name: str, shape: tuple[int, int]) 
     place, residual = _fit(found.centre[inside], found.moved[inside], (shape[0] / 2, shape[1] / 2))
     correlation = float(np.median(found.correlation[inside if inside.any() else found.telling]))
     count = int(inside.sum())
-    facts = {"correlation": correlation, "windows": (count, total)}
+    facts: dict[str, object] = {"correlation": correlation, "windows": (count, total)}
     if count < MIN_AGREEING * total:
         why = f"clouded, or of another place: {count} of {counted(total, 'window')} agree"
         return Line(start, line(start, False, why, **facts), searching=True)
     if stretch(place) > MAX_STRETCH:
         return Line(start, line(start, False, "its pixels have another size", **facts))
-    return Line(place, line(place, True, "", residual_px=residual, **facts))
+    facts |= {"residual_px": residual, "gain": float(np.median(found.gain[inside]))}
+    return Line(place, line(place, True, "", **facts))
 
 
 def _consensus(centre: np.ndarray, moved: np.ndarray, good: np.ndarray) -> np.ndarray:

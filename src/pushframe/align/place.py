@@ -15,13 +15,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import require
+from ..checks import LEFT_OUT, require
 from ..io import BurstSource, Placement
 from .agree import Line, Registration, agreed, pair
 from .predict import predict
 from .search import search
 from .windows import measure
 
+POOR, GOOD = 0.8, 0.9  # median agreements: of a reference at fault, and of one that is none
+MIN_VOTES = 3  # frames, from which on two can agree against one
+TRIES = 2  # frames that are tried as references in its place
 NEAR_PX = 16.0  # a frame found further away than this is looked at again where it lies
 
 
@@ -35,8 +38,69 @@ class Aligned(NamedTuple):
 def align(source: BurstSource) -> Aligned:
     """The burst with its frames placed on the reference, those left out that cannot be.
 
-    The table has a line for each frame, the reference first. Notes say what was left out.
+    The table has a line for each frame, the reference first. Notes say what was left out. A
+    reference with which the others disagree, while they agree with another frame, gives way to
+    that one, and a note says so; BurstError if the files name it.
     """
+    aligned = _aligned(source)
+    aligned = _on_a_better_reference(source, aligned.table) or aligned
+    require(
+        source.count == 1 or aligned.source.count > 1,
+        "frames that show the ground of the reference",
+        "; ".join(f"{line.frame}: {line.why}" for line in aligned.table[1:4]),
+        "choose frames that overlap, or another `reference`",
+    )
+    return aligned
+
+
+def _on_a_better_reference(source: BurstSource, table: tuple[Registration, ...]) -> Aligned | None:
+    """The burst on another reference, where the present one is at fault; None where it is not.
+
+    Days differ from each other, and a window is one of the present reference.
+    """
+    usual = _typical(table[1:])
+    fine = usual is not None and usual >= POOR
+    if fine or source.count < MIN_VOTES or source.days or source.window is not None:
+        return None
+    old = source.reference
+    brightness = np.abs(np.log(source.exposure / source.exposure[old]))
+    for k in sorted(source.order[1:], key=lambda k: brightness[k])[:TRIES]:
+        moved = dataclasses.replace(source, reference=k)
+        found = _aligned(moved)
+        place = moved.order.index(old)
+        of_old = found.table[place].agreement
+        others = _typical(found.table[1:place] + found.table[place + 1 :])
+        if of_old is not None and of_old < POOR and others is not None and others > GOOD:
+            return _replaced(source, found, of_old, others)
+    return None
+
+
+def _replaced(source: BurstSource, found: Aligned, of_old: float, others: float) -> Aligned:
+    """The burst on its new reference, with a note; BurstError where the old one was asked for."""
+    old, new = source.names[0], found.table[0].frame
+    why = f"its windows agree with theirs by {of_old:.2f}, theirs with each other by {others:.2f}"
+    require(
+        not source.chosen,
+        "a reference that shows what the other frames show",
+        f"{old}, which is clouded or of another place ({why})",
+        f"choose another with `reference`, such as {new}, or mask its clouds with `valid`",
+    )
+    said = (
+        f"The reference {old} disagrees with the other frames (clouded, or of another place: "
+        f"{why}): {new} is the reference instead. Choose one with `reference`."
+    )
+    moved = dataclasses.replace(found.source, said=(*found.source.said, said))
+    return found._replace(source=moved)
+
+
+def _typical(lines: Sequence[Registration]) -> float | None:
+    """The median agreement with the reference, of the frames that can tell; None if none can."""
+    known = [line.agreement for line in lines if line.agreement is not None]
+    return float(np.median(known)) if known else None
+
+
+def _aligned(source: BurstSource) -> Aligned:
+    """The burst with its frames placed on the reference, be that good or bad."""
     whole = dataclasses.replace(source, window=None)
     placements, said = predict(whole)
     order = whole.order
@@ -57,13 +121,7 @@ def align(source: BurstSource) -> Aligned:
         table.append(line)
         final[k] = lines[k].placement
     kept = [k for k in range(source.count) if k == source.reference or lines[k].table.used]
-    require(
-        source.count == 1 or len(kept) > 1,
-        "frames that show the ground of the reference",
-        "; ".join(f"{line.frame}: {line.why}" for line in table[1:4]),
-        "choose frames that overlap, or another `reference`",
-    )
-    left = [f"{line.frame} was left out: {line.why}." for line in table if not line.used]
+    left = [f"{line.frame} {LEFT_OUT} {line.why}." for line in table if not line.used]
     placed = dataclasses.replace(source, placements=tuple(final), said=(*source.said, *said, *left))
     return Aligned(placed.keep(kept), tuple(table))
 

@@ -28,7 +28,7 @@ def measure(source: BurstSource) -> list[Matches]:
     windows = spread_windows(source.shape, WINDOW_PX, WINDOWS)
     step = max(1, IMAGES_AT_ONCE // source.count)
     groups = [windows[first : first + step] for first in range(0, len(windows), step)]
-    flow_px, correlation, share, telling = (
+    flow_px, gain, correlation, share, telling = (
         np.concatenate(parts)
         for parts in zip(*(_look(source, group) for group in groups), strict=True)
     )
@@ -42,6 +42,7 @@ def measure(source: BurstSource) -> list[Matches]:
                 centre,
                 offset - flow_px[:, place],
                 np.nan_to_num(correlation[:, place]),
+                gain[:, place],
                 overlapping,
                 overlapping & telling[:, place],
             )
@@ -50,13 +51,14 @@ def measure(source: BurstSource) -> list[Matches]:
 
 
 def _look(source: BurstSource, windows: Sequence[tuple[slice, slice]]) -> tuple[np.ndarray, ...]:
-    """Flow (P, N, 2), correlation, share of valid pixels, whether contrast tells, each (P, N)."""
+    """Flow (P, N, 2), gain, correlation, share of valid pixels, whether contrast tells, (P, N)."""
     batch = _batch(source, windows)
     flow_px = register(batch)
-    _, correlation, _ = agreement(batch, flow_px)
+    gain, correlation, _ = agreement(batch, flow_px)
     share = batch.valid.float().mean((-1, -2))
     return (
         flow_px.double().numpy(),
+        gain.double().numpy(),
         correlation.double().numpy(),
         share.numpy(),
         _contrast(batch).numpy() > 1,

@@ -11,15 +11,25 @@ from typer.core import TyperGroup
 from ..errors import PushframeError
 from ..version import __version__
 from . import demo, evaluate, info, run, simulate, train, validate
-from .console import fail
+from .console import fail, print_json
 
 
 class Commands(TyperGroup):
-    """The subcommands; Ctrl-C in any of them is one line on stderr and exit code 130."""
+    """The subcommands; Ctrl-C in any of them is one line on stderr and exit code 130.
+
+    A program that asked for JSON gets an error as JSON, too.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except Exception as error:
+            # wrong options raise click's UsageError, of which typer may have a copy of its own
+            own = isinstance(error, PushframeError)
+            told = str(error) if own else getattr(error, "message", None)
+            if told and "--json" in sys.argv:
+                print_json({"error": told})
+            raise
         except KeyboardInterrupt:  # here, because typer's own handler says nothing
             fail("stopped by Ctrl-C; nothing half-written was left")
             sys.exit(130)

@@ -13,12 +13,13 @@ from ..config import load_config
 from ..errors import UsageError
 from ..evaluate import Case, evaluate
 from ..io import atomic_files, check_files
-from ..methods import METHODS, find_methods
+from ..methods import METHODS, check_methods
 from ..plots import coverage_png, need_matplotlib
 from ..simulate import PRESETS, preset, with_options
 from ..sources import SimulatedCases, find_bursts, find_sources, read_cases
 from ..tables import about, summary_rows, tables_markdown
 from ..version import __version__
+from ..weights import shipped_weights
 from .console import (
     JSON_OPTION,
     SET_OPTION,
@@ -32,7 +33,7 @@ from .console import (
 
 METHODS_HELP = (
     "; ".join(f"{name}: {method.about}" for name, method in METHODS.items())
-    + "; or weights, by name or .safetensors file"
+    + f"; or weights: {', '.join(shipped_weights())}, or a .safetensors file"
 )
 COMPARED = ("bicubic", "shift_and_add", "map", "solver")
 FILES = ("evaluation.json", "tables.md", "coverage.png")
@@ -71,6 +72,8 @@ def command(
 
       pushframe evaluate images/test --out out --methods bicubic,shift_and_add,map
 
+      pushframe evaluate images/test --out out --methods map,solver,base
+
       pushframe evaluate images/test --out out --motion true --preset continuous
 
       pushframe evaluate bursts/ --out out --methods map_sampled --json
@@ -83,6 +86,7 @@ def command(
         refuse_options(paths, options)
     chosen, seed = preset_name or "paper", seed or 0
     setting = load_config(with_options(preset(chosen), **given), overrides=settings)
+    check_methods(names, None if bursts else setting.scale)
     made = None if bursts else SimulatedCases(find_sources(paths), setting, seed)
     cases: Iterable[Case] = read_cases(bursts) if made is None else made
     result = measure(cases, len(bursts) or None, names, motion == "true", border, device)
@@ -103,7 +107,7 @@ def checked_methods(methods: str, motion: str, to: Path, device: str) -> list[st
     if motion not in ("estimated", "true"):
         raise UsageError(f"expected --motion estimated or true, got {motion!r}: choose one")
     names = [name.strip() for name in methods.split(",") if name.strip()]
-    find_methods(names)
+    check_methods(names)
     check_files([to / name for name in FILES])
     check_device(device)
     need_matplotlib()

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..extent import Bounds, Window
 from ..io import check_files
 from ..many import Result, run_here, run_on_cluster
-from ..methods import METHODS, best_method, find_methods
+from ..methods import METHODS, best_method, check_methods
 from ..orders import find_inputs, plan_orders
 from ..report.packages import need_packages
 from .console import JSON_OPTION, check_device, fail, note, out, print_json, progress
@@ -92,8 +92,9 @@ def _pattern(
     report: bool,
 ) -> Order:
     """What the options ask for, of no burst yet; UsageError where they do not fit."""
-    method = method or best_method(check_scale(scale))
-    find_methods([method])
+    method = method or best_method(scale)
+    check_scale(scale)
+    check_methods([method], scale)
     if window is not None and bbox is not None:
         raise UsageError("expected --window or --bbox, got both: choose one")
     if extent not in ("reference", "common"):

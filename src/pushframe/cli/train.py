@@ -48,13 +48,15 @@ def command(
     """Train a network; killed at any moment, it goes on with --resume.
 
     Writes log.jsonl (losses, speed, validation figures), checkpoint.safetensors and
-    weights.safetensors, the averaged weights with their card.
+    weights.safetensors, the averaged weights with their card. data.validation_groups names images,
+    or groups of them, that are held out to judge the network by.
 
     Examples:
 
       pushframe train --config configs/small.toml --out run --set data.images=images/
+      --set 'data.validation_groups=["place_7"]'
 
-      pushframe train --config configs/small.toml --out run --resume --device cuda
+      pushframe train --config own.toml --out run --resume --device cuda
 
       pushframe train --config own.toml --out run --set data.bursts=bursts/ --skip-bad
     """

@@ -28,6 +28,7 @@ from .raster import has_pages
 from .sidecar import NAME, TIFF, beside_tiff, find_sidecar, has_skysat, tiffs
 from .source import BurstSource
 from .stac import Companions
+from .telling import with_telling
 from .tiff import open_tiff, write_folder, write_stack
 
 
@@ -62,7 +63,12 @@ def read_verified(path: str | Path) -> tuple[Burst, Simulated | None]:
 
 
 def _open(path: Path) -> Opened:
-    """A burst in any layout."""
+    """A burst in any layout, without frames that tell nothing of their own."""
+    return with_telling(_as_stored(path))
+
+
+def _as_stored(path: Path) -> Opened:
+    """A burst in any layout, with all its frames."""
     suffix = path.suffix.lower()
     if not path.exists():
         raise FileError(f"{path}: expected a burst, got nothing there: correct the path")

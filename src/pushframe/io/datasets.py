@@ -49,6 +49,7 @@ def open_probav(path: Path) -> BurstSource:
         stated_exposure=np.ones(len(frames)),
         masks=tuple(masks),
         reference=reference,
+        chosen=True,
         days=True,
         said=(
             f"The clearest frame, {frames[reference].name} ({share:.0%} clear), is the reference.",

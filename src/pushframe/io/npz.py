@@ -78,6 +78,7 @@ def open_npz(path: Path) -> Opened:
         scalars={key: number(key, table[key]) for key in SCALARS if key in table},
         masks=tuple(ArrayFrame(mask, f"mask {k}") for k, mask in enumerate(masks)),
         reference=int(number("reference", table.get("reference", 0), kinds="ui")),
+        chosen="reference" in table,
         days=flag("days", table.get("days", False)),
         clean=flag("clean", table.get("clean", False)),
         said=tuple(map(str, np.atleast_1d(table.get("notes", ())))),

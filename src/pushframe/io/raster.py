@@ -22,6 +22,8 @@ from .guard import decoding, encoding, naming, need_file
 WHAT = {"GTiff": "a TIFF image", "PNG": "a PNG image"}
 REAL = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16",
         "float32", "float64")  # fmt: skip
+COLOURS = ("red", "green", "blue", "alpha")
+EXTRACT = "extract the one to use, the same of every frame (gdal_translate -b 1 in.tif out.tif)"
 TIFF_STACK = {
     "driver": "GTiff",
     "compress": "deflate",
@@ -54,7 +56,8 @@ def gdal() -> Iterator[ModuleType]:
 class RasterFrame:
     """One band of a raster file, or one page; opened once and read window by window.
 
-    dataset: what GDAL opens; where: how messages name it; name: how the user does.
+    dataset: what GDAL opens; where: how messages name it; name: how the user does. is_colour:
+    whether the file says that the band is a colour, or alpha.
     """
 
     def __init__(self, dataset: str, band: int, where: str, name: str, driver: str) -> None:
@@ -66,6 +69,7 @@ class RasterFrame:
             self.dtype: str = source.dtypes[band - 1]
             with naming(where):
                 self.georef = georef_of(source)
+            self.is_colour = source.colorinterp[band - 1].name in COLOURS
             self.metadata = dict(source.tags()) | source.tags(ns="EXIF")
             if self.dtype not in REAL:
                 raise BurstError(
@@ -143,9 +147,7 @@ def _page(rasterio: Any, page: str, path: Path, number: int, driver: str) -> Ras
     where = frame_label(number - 1, f"{path} page {number}")
     with decoding(where, WHAT[driver]), rasterio.open(page, driver=driver) as source:
         if source.count != 1:
-            raise BurstError(
-                f"{where}: expected one band, got {source.count}: extract the band to use"
-            )
+            raise BurstError(f"{where}: expected one band, got {source.count}: {EXTRACT}")
         _check_whole(source, path, where)
     return RasterFrame(page, 1, where, f"{path.name} page {number}", driver)
 

@@ -94,8 +94,8 @@ def _with_frames(home: Path, table: Mapping[str, Any]) -> Sidecar:
 
 def _load(path: Path) -> dict[str, Any]:
     """The table of a side-car, each key known."""
-    with decoding(path, "a TOML file"), path.open("rb") as stream:
-        table = tomllib.load(stream)
+    with decoding(path, "a TOML file"):
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     with naming(path):
         check_keys(table, KEYS)
     return table

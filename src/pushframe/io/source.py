@@ -17,11 +17,10 @@ from ..checks import (
     check_noise,
     check_positive,
     check_window,
-    counted,
     require,
 )
 from ..geometry import crop_georef
-from .defects import saturation_of, stuck_pixels
+from .defects import Defects, saturation_of, stuck_pixels, zeros_in_blocks
 from .frames import ALL, Frame, read_window, spread_windows
 from .placement import Placement
 from .white_level import WHITE_PERCENTILE, estimated_white
@@ -33,12 +32,13 @@ SAMPLE_PX, SAMPLES = 512, 3  # windows in which levels are looked up: side, numb
 class BurstSource:
     """The frames of a burst and all that is known of them, its pixels still on disk.
 
-    frames: in the order of the files; reference: index of the reference among them. masks: a
-    frame each, non-zero where valid. stated_exposure: (N,), or None to estimate it. scalars: white
-    and black level and noise law, those that were given. placements: where each frame lies
-    against the reference; as they come, if empty. days: whether they are of
-    different days. clean: whether saturated and stuck pixels are marked already; else they are
-    looked for. window: the part of the reference's grid that is the burst, all of it unless given.
+    frames: in the order of the files; reference: index of the reference among them; chosen:
+    whether the files name it. masks: a frame each, non-zero where valid. stated_exposure: (N,), or
+    None to estimate it. scalars: white and black level and noise law, those that were given.
+    placements: where each frame lies against the reference; as they come, if empty. days: whether
+    they are of different days. clean: whether saturated and stuck pixels are marked already; else
+    they are looked for. window: the part of the reference's grid that is the burst, all of it
+    unless given.
     """
 
     frames: tuple[Frame, ...]
@@ -46,6 +46,7 @@ class BurstSource:
     scalars: Mapping[str, float] = field(default_factory=dict)
     masks: tuple[Frame, ...] = ()
     reference: int = 0
+    chosen: bool = False
     said: tuple[str, ...] = ()
     placements: tuple[Placement, ...] = ()
     days: bool = False
@@ -237,24 +238,26 @@ class BurstSource:
     def saturation_level(self) -> float | None:
         """Raw DN from which pixels are saturated: given, or where they pile up; None if nowhere."""
         if "saturation_level" not in self.scalars:
-            return self._defects[0]
+            return self._defects.saturation
         check_positive("saturation_level", torch.tensor(self.scalars["saturation_level"]))
         return self.scalars["saturation_level"]
 
     @cached_property
-    def _defects(self) -> tuple[float | None, int]:
-        """The DN at which pixels pile up, and how many are stuck, in the windows looked at."""
+    def _defects(self) -> Defects:
+        """What is wrong in the windows looked at."""
         if self.clean:
-            return None, 0
+            return Defects()
         counts: list[int] = []
+        zeros: list[float] = []
 
         def stacks() -> Iterator[np.ndarray]:
             for part in self._sampled:
                 frames, stuck = self._without_stuck(*part)
                 counts.append(stuck)
+                zeros.append(zeros_in_blocks(frames))
                 yield frames
 
-        return saturation_of(stacks()), sum(counts)
+        return Defects(saturation_of(stacks()), sum(counts), float(np.mean(zeros)))
 
     @cached_property
     def exposure(self) -> np.ndarray:
@@ -313,11 +316,7 @@ class BurstSource:
                 f"Pixels pile up at {level:g} DN, the largest value: they count as saturated and "
                 "are left out. If they are not, give a higher saturation_level."
             )
-        if stuck := self._defects[1]:
-            notes.append(
-                f"{counted(stuck, 'pixel')} of the detector, of those looked at, hold one value in "
-                "all frames: they count as stuck, and such pixels are left out."
-            )
+        notes += self._defects.notes()
         if self.noise is None:
             notes.append("No noise law was given (noise_a, noise_b).")
         return tuple(dict.fromkeys(notes))

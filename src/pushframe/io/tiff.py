@@ -21,11 +21,12 @@ from .georef import crs_name, pixel_size, same_crs, same_pixel
 from .guard import naming
 from .npz import burst_fields, load_npy
 from .opened import Opened, Verified
-from .raster import RasterFrame, open_layers, write_layers
+from .raster import EXTRACT, RasterFrame, open_layers, write_layers
 from .sidecar import NAME, Sidecar, find_sidecar, sidecar_text, strings
 from .source import BurstSource
 from .udm import udm_masks
 
+LIST_THEM = f"list the frames with `frames` in {NAME}"
 OWN_FILES = (NAME, "frame_*.tif", "truth.tif", "flow_px.npy")
 
 
@@ -39,6 +40,7 @@ def open_tiff(path: Path) -> Opened:
             names = side.frames
         else:
             frames = open_layers(side.file(side.stack))
+            _check_stack(frames, side)
             names = tuple(frame.name for frame in frames)
         for frame, name in zip(frames, names, strict=True):
             frame.name = name
@@ -59,6 +61,7 @@ def open_tiff(path: Path) -> Opened:
             scalars={key: number(key, table[key]) for key in SCALARS if key in table},
             masks=masks,
             reference=_reference(table.get("reference", 0), names),
+            chosen="reference" in table,
             days=flag("days", table.get("days", False)),
             clean=flag("clean", table.get("clean", False)),
             said=(*strings("notes", table.get("notes", [])), *said),
@@ -76,15 +79,24 @@ def _verified(side: Sidecar) -> Verified:
 
 
 def _single(path: Path, frame: int | None) -> RasterFrame:
-    """The only band of a file; BurstError where there are more."""
+    """The only band of a file; BurstError where there are more. frame: its place, if it is one."""
     layers = open_layers(path, frame)
     if len(layers) != 1:
         where = str(path) if frame is None else frame_label(frame, str(path))
-        raise BurstError(
-            f"{where}: expected one band, got {len(layers)}: extract the band to use, "
-            f'or read them all as frames with frames = "{path.name}" in {NAME}'
-        )
+        rest = "" if frame is None else f"; or, if it is no frame, {LIST_THEM}"
+        raise BurstError(f"{where}: expected one band, got {len(layers)}: {EXTRACT}{rest}")
     return layers[0]
+
+
+def _check_stack(layers: Sequence[RasterFrame], side: Sidecar) -> None:
+    """BurstError where the bands of a file say that they are colours, and no side-car objects."""
+    require(
+        bool(side.table) or len(layers) == 1 or not any(layer.is_colour for layer in layers),
+        "a stack whose bands are frames",
+        f"{len(layers)} bands of one colour image",
+        f"{EXTRACT}; or, if the bands are frames, say "
+        f'frames = "{side.stack}" in {side.home.name} beside it',
+    )
 
 
 def _check_alike(frames: Sequence[RasterFrame]) -> None:
@@ -92,7 +104,13 @@ def _check_alike(frames: Sequence[RasterFrame]) -> None:
     first = frames[0]
     for index, frame in enumerate(frames):
         for what, same, here, there, do in (
-            ("size", first.shape == frame.shape, _size(first), _size(frame), "crop them alike"),
+            (
+                "size",
+                first.shape == frame.shape,
+                _size(first),
+                _size(frame),
+                f"crop them alike; or, if one is no frame, {LIST_THEM}",
+            ),
             ("dtype", first.dtype == frame.dtype, first.dtype, frame.dtype, "convert them alike"),
             (
                 "CRS",
