@@ -76,6 +76,9 @@ def test_help_says_what_the_shipped_files_need_and_are_called() -> None:
         ["train", "--config", "none.toml", "--out", "x"],
         ["demo", "--frames", "0"],
         ["info", "--nothing"],
+        ["run"],
+        ["run", "x.npz"],
+        ["demo", "--frames", "x"],
     ],
 )
 def test_errors_are_json_where_json_was_asked_for(

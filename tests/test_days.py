@@ -233,3 +233,11 @@ def test_training_takes_no_frames_of_different_days(tmp_path):
     write_burst(hazy.part(0), tmp_path / "b.npz")
     with pytest.raises(BurstError, match="frames of one day"):
         read_bursts(tmp_path, config, 2)
+
+
+def test_days_of_which_nothing_is_seen_are_refused():
+    """A law that is no number would make a product of nothing."""
+    hazy, _, _ = bursts()
+    unseen = torch.zeros_like(hazy.valid)
+    with pytest.raises(BurstError, match="frames of different days that show the middle"):
+        days.with_law(dataclasses.replace(hazy, valid=unseen), 2)

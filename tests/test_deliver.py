@@ -16,8 +16,8 @@ from test_io_product import rpc
 
 from pushframe import GeoRef, NoiseLaw, read_burst, super_resolve, write_burst
 from pushframe.burst import Burst
-from pushframe.deliver import Order, deliver, is_finished
-from pushframe.errors import FileError, UsageError
+from pushframe.deliver import Order, deliver, is_finished, open_part
+from pushframe.errors import BurstError, FileError, UsageError
 from pushframe.extent import Bounds, Window, window_of_bounds, within
 from pushframe.io import read_product, write_product
 from pushframe.io.stac import (
@@ -575,3 +575,16 @@ def test_a_missing_package_is_said_before_any_work(
     monkeypatch.setattr("pushframe.cli.run.deliver", None)  # would fail if it were called
     code, err = refused(capsys, monkeypatch, "run", burst, "--out", tmp_path / "p.tif")
     assert (code, "pushframe[report]" in err) == (2, True)
+
+
+def test_a_window_is_one_of_the_reference_that_is_named(tmp_path: Path) -> None:
+    """Where another frame takes its place the window would be of other ground."""
+    burst = still_burst((400, 300), 5)
+    frames = burst.frames.clone()
+    frames[0, :200] = 0.9 + 0.01 * torch.rand(200, 300, generator=torch.Generator().manual_seed(0))
+    path = tmp_path / "b.npz"
+    write_burst(dataclasses.replace(burst, frames=frames), path)
+    order = Order(path, tmp_path / "a.tif", **CHEAP)
+    assert open_part(order).source.names[0] != "frame 0"
+    with pytest.raises(BurstError, match="frame 0, in whose pixels --window counts"):
+        open_part(dataclasses.replace(order, window=Window(0, 0, 64, 64)))

@@ -102,9 +102,9 @@ def test_where_it_cannot_be_made_it_says_why(
     burst = made.burst
     small = burst.tile(slice(0, 32), slice(0, 32)).part(0)
     cases = [
-        (burst, "map", "map gives none"),
-        (burst, "bicubic", "bicubic gives none"),
-        (burst, "still", "still estimates no motion"),
+        (burst, "map", "the method gives none"),
+        (burst, METHODS["bicubic"], "the method gives none."),
+        (burst, "still", "the method estimates no motion"),
         (burst.select([0, 1]), "solver", "it takes at least 3 frames, not 2"),
         (small, "solver", "it takes 500 pixels of a frame"),
     ]

@@ -91,8 +91,32 @@ def test_a_constant_reference_gives_way_unless_it_was_chosen(tmp_path: Path) -> 
     burst = read_burst(saved(tmp_path, dn))
     assert burst.names == ("frame 1", "frame 2", "frame 3", "frame 4")
     assert "all its pixels are 0; frame 1 is the reference instead." in " ".join(burst.notes)
-    with pytest.raises(BurstError, match="an image in frame 0, got the constant 0"):
+    with pytest.raises(BurstError, match="an image in frame 0, the reference, got the constant 0"):
         read_burst(saved(tmp_path, dn, reference=0))
+
+
+@pytest.mark.parametrize("known", ["truth", "flow_px"])
+def test_truth_and_flows_are_on_the_grid_of_the_reference(tmp_path: Path, known: str) -> None:
+    """They belong to no other frame that would take its place."""
+    dn = frames()
+    values = {"truth": np.kron(dn[0], np.ones((2, 2))), "flow_px": np.zeros((5, 2))}
+    path = saved(tmp_path, dn, **{known: values[known]})
+    assert open_burst(path).count == 5
+    dn[0] = 0
+    path = saved(tmp_path, dn, **{known: values[known]})
+    assert read_burst(path).count == 4
+    with pytest.raises(BurstError, match="on whose grid truth and flows are"):
+        read_simulated(path)
+
+
+def test_of_copies_the_clearest_stays(tmp_path: Path) -> None:
+    dn = frames()
+    dn[3] = dn[1]
+    valid = np.ones(dn.shape, bool)
+    valid[1, :15] = False
+    burst = read_burst(saved(tmp_path, dn, valid=valid))
+    assert burst.names == ("frame 0", "frame 2", "frame 3", "frame 4")
+    assert bool(burst.valid.all())
 
 
 def test_large_frames_are_compared_whole_before_they_are_copies() -> None:

@@ -18,7 +18,7 @@ CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
 # A module imports only from rows above its own.
 RANKS = [
     ["errors", "version", "once"],
-    ["checks"],
+    ["checks", "raw"],
     ["burst", "posterior", "config", "bootstrap", "tally"],
     ["geometry", "filters", "scenes", "linear", "folding", "rpc", "extent", "product"],
     ["noise", "forward"],

@@ -133,3 +133,11 @@ def test_a_frame_that_does_not_show_the_middle_has_no_say() -> None:
     assert told.count == burst.count
     assert float(told.noise.a) == float(without.noise.a)
     assert float(told.noise.b) == float(without.noise.b)
+
+
+def test_frames_that_hide_the_middle_are_counted() -> None:
+    burst = burst_of("affine")
+    valid = burst.valid.clone()
+    valid[2:, 4:-4, 4:-4] = False
+    with pytest.raises(BurstError, match=r"3 frames that show the middle.*got 2 of 10"):
+        with_noise_law(dataclasses.replace(burst, valid=valid, noise=None), 2)

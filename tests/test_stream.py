@@ -295,15 +295,27 @@ def test_a_frame_has_no_say_where_it_does_not_reach():
     ],
 )
 def test_frames_on_one_grid_are_said(flow_px, said):
-    table = MotionTable(("a", "b"))
+    table, still = MotionTable(("a", "b")), torch.zeros(1, 2, 2)
     burst = Burst(torch.rand(1, 2, 4, 4), torch.ones(1, 2), torch.ones(1))
     translations = torch.tensor([[[0.0, 0.0], flow_px]])
     for motion in (translations, translations[..., None, None].expand(1, 2, 2, 4, 4)):
-        table.update(burst, Estimate(Posterior(torch.zeros(1, 8, 8)), motion))
+        table.update(burst, Estimate(Posterior(torch.zeros(1, 8, 8)), motion), still)
     assert [said in note for note in table.notes()] == ([] if said is None else [True])
     bent = translations[..., None, None] + torch.linspace(-0.4, 0.4, 4)
-    table.update(burst, Estimate(Posterior(torch.zeros(1, 8, 8)), bent))
+    table.update(burst, Estimate(Posterior(torch.zeros(1, 8, 8)), bent), still)
     assert table.notes() == []
+
+
+def test_tiles_that_show_nothing_say_nothing():
+    table, still = MotionTable(("a", "b")), torch.zeros(1, 2, 2)
+    seen = torch.ones(1, 2, 4, 4, dtype=torch.bool)
+    for valid in (~seen, seen & torch.tensor([True, False])[None, :, None, None]):
+        burst = Burst(torch.rand(1, 2, 4, 4), torch.ones(1, 2), torch.ones(1), valid=valid)
+        table.update(burst, Estimate(Posterior(torch.zeros(1, 8, 8)), still), still)
+    assert table.notes() == []
+    burst = dataclasses.replace(burst, valid=seen)
+    table.update(burst, Estimate(Posterior(torch.zeros(1, 8, 8)), still), still)
+    assert len(table.notes()) == 1  # twin
 
 
 def ground(where, row, column):

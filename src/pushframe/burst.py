@@ -22,20 +22,9 @@ from .checks import (
     require,
 )
 from .errors import UsageError
+from .raw import FINEST_STEP, raw_step, whole_numbers
 
 LEVELS = ("white_level", "black_level", "step_dn")
-FINEST_STEP = 2.0**-16  # of the white level, where raw pixels are no whole numbers
-
-
-def raw_step(whole: bool, white_level: float) -> float:
-    """The least difference of raw pixels, DN; whole: whether they are whole numbers."""
-    return 1.0 if whole else FINEST_STEP * white_level
-
-
-def whole_numbers(pixels: np.ndarray) -> bool:
-    """Whether all pixels but NaN are whole numbers."""
-    with np.errstate(invalid="ignore"):
-        return not bool(np.any(np.abs(pixels - np.rint(pixels)) > 0))
 
 
 def _set(instance: object, **values: Any) -> None:
@@ -63,7 +52,7 @@ class NoiseLaw:
 
     def __str__(self) -> str:
         """The law of one burst in words."""
-        return f"var = {float(self.a):g} * dn + {float(self.b):g} DN^2"
+        return f"var = {float(self.a):.4g} * dn + {float(self.b):.4g} DN^2"
 
 
 @dataclass(frozen=True)
@@ -100,7 +89,7 @@ class Burst:
         an invalid pixel; it becomes `valid = False` and its value means nothing.
     exposure: (N,) or (B, N), in any unit.
     white_level: raw DN that stands for radiance 1 at exposure 1; black_level: raw DN of no light.
-    step_dn: the least by which raw pixels differ, 1 where they are whole numbers.
+    step_dn: the least by which raw pixels differ, DN: 1 where they are whole numbers.
     noise: law of the raw pixels, or None where it is not known.
     valid: bool, shape of `frames`.
     georef: of the reference frame. names: one a frame, for messages and reports.
@@ -118,7 +107,7 @@ class Burst:
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     days: bool = False
-    step_dn: Tensor = 1.0  # type: ignore[assignment]
+    step_dn: Tensor = None  # type: ignore[assignment]  # next to none
 
     def __post_init__(self) -> None:
         frames = torch.as_tensor(self.frames)
@@ -147,6 +136,8 @@ class Burst:
             names=names,
             exposure=torch.as_tensor(self.exposure, dtype=torch.float32, device=device),
         )
+        if self.step_dn is None:
+            _set(self, step_dn=FINEST_STEP * torch.as_tensor(self.white_level))
         for name in LEVELS:
             value = torch.as_tensor(getattr(self, name), dtype=torch.float32, device=device)
             _set(self, **{name: value.expand(frames.shape[:-3]) if value.ndim == 0 else value})
@@ -203,9 +194,10 @@ class Burst:
         return self.frames.shape[-2], self.frames.shape[-1]
 
     def raw_dn(self) -> Tensor:
-        """The raw pixels again, NaN where invalid: `frame * gain + black`."""
-        black = self.black_level[..., None, None, None]
+        """The raw pixels again, NaN where invalid: `frame * gain + black`, in whole steps of 1."""
+        black, step = (x[..., None, None, None] for x in (self.black_level, self.step_dn))
         dn = self.frames * self.gain[..., None, None] + black
+        dn = torch.where(step == 1, dn.round(), dn)
         return dn.masked_fill(~self.valid, torch.nan)
 
     def batched(self) -> Burst:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .burst import Burst, NoiseLaw
+from .checks import require
 from .filters import gaussian_blur
 from .forward import forward_model
 from .noise_law import first_guess, middle_of, with_noise_law
@@ -105,7 +106,8 @@ def as_of_one_day(burst: Burst) -> Burst:
 def with_law(burst: Burst, scale: int) -> Burst:
     """One burst, or a batch of it, with its noise law; estimated where none is given, and said.
 
-    That of frames of different days counts what the days changed.
+    That of frames of different days counts what the days changed; once: a second call would add
+    it again.
     """
     if burst.days and burst.count >= MIN_FRAMES:
         return _with_law_across_days(burst)
@@ -122,6 +124,12 @@ def _with_law_across_days(burst: Burst) -> Burst:
     law = first_guess(middle) if given is None else given
     found = reconciled(dataclasses.replace(middle, noise=law)).var
     days = (found * middle.gain**2).nanmedian(1).values  # DN^2
+    require(
+        bool(torch.isfinite(days).all()),
+        f"{MIN_FRAMES} frames of different days that show the middle",
+        "fewer, or none",
+        "run a --window that they show",
+    )
     if given is None:
         given = NoiseLaw(torch.zeros_like(days), torch.zeros_like(days))
     note = (

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .align import Aligned, Registration, align, common
+from .checks import require
 from .errors import PushframeError, UsageError
 from .extent import Bounds, Window, window_of_bounds, within
 from .heldout import HeldOut, Unchecked, check_held_out
@@ -187,7 +188,14 @@ def deliver(order: Order, on_progress: Progress = lambda *_: None) -> Delivery:
 def open_part(order: Order) -> Aligned:
     """The burst of an order, opened, aligned and cropped to the part that is asked for."""
     with naming(order.burst):
-        source, table = align(open_burst(order.burst))
+        opened = open_burst(order.burst)
+        source, table = align(opened)
+        require(
+            order.window is None or source.names[0] == opened.names[0],
+            f"{opened.names[0]}, in whose pixels --window counts, to be of use",
+            "one that disagrees with the other frames",
+            f"choose another with `reference`, such as {source.names[0]}",
+        )
     if order.extent == "common":
         source = common(source)
     window = order.window

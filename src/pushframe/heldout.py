@@ -154,9 +154,9 @@ def check_held_out(
     of_one_day = as_of_one_day(batch)
     whole = chosen.run(of_one_day, scale, believed(scene, source, tiles, device))
     if whole.posterior.var is None:
-        return Unchecked(f"{method} gives none")
+        return Unchecked("the method gives none")
     if whole.flow_px is None:
-        return Unchecked(f"{method} estimates no motion")
+        return Unchecked("the method estimates no motion")
     if batch.noise is None:
         return Unchecked("the noise law is not known, give noise_a and noise_b")
     used = of_one_day.valid if whole.used is None else whole.used

@@ -38,7 +38,7 @@ class MotionTable:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
-        self.moving = False
+        self.moving = self.compared = False
         self.weight = torch.zeros(len(names), dtype=torch.float64)
         self.shift = torch.zeros(len(names), 2, dtype=torch.float64)
         self.square = torch.zeros_like(self.shift)
@@ -66,14 +66,18 @@ class MotionTable:
             shift = mean_shift(estimate.flow_px).double().cpu() - moved_px.double().cpu()
             self.moving = True
             off_px = off_grid(estimate.flow_px).reshape(*shift.shape, -1).amax(-1).cpu()
-            self.off_px = torch.maximum(self.off_px, off_px[weight > 0].amax(0))
+            others = weight[:, 1:] > 0  # the reference is on its own grid
+            off_px = off_px[:, 1:].masked_fill(~others[..., None], 0).flatten(0, 1)
+            if bool(others.any()):
+                self.off_px = torch.maximum(self.off_px, off_px.amax(0)).nan_to_num(0.5)
+                self.compared = True
             self.weight += weight.sum(0)
             self.shift += (weight[..., None] * shift).sum(0)
             self.square += (weight[..., None] * shift.square()).sum(0)
 
     def notes(self) -> list[str]:
         """A sentence for each frame that was dropped, and one where all lie on one grid."""
-        on_grid = on_grid_note(self.off_px) if self.moving and len(self.names) > 1 else None
+        on_grid = on_grid_note(self.off_px) if self.compared else None
         dropped = [
             f"{frame_label(k, name)} disagrees with the others and was left out"
             f"{'.' if lost == there else ' in part.'}"

@@ -94,11 +94,16 @@ def with_noise_law(burst: Burst, scale: int) -> Burst:
     middle = burst.tile(*middle_of(burst.shape))
     share = middle.valid[0].float().mean((-1, -2)).tolist()
     seen = [k for k in range(middle.count) if share[k] >= MIN_COVER]
-    alone = middle.select(seen or [0]).part(0)
+    require(
+        len(seen) >= min(MIN_FRAMES, burst.count),
+        f"{MIN_FRAMES} frames that show the middle, to estimate their noise from",
+        f"{len(seen)} of {burst.count}",
+        STATE_IT,
+    )
+    alone = middle.select(seen).part(0)
     _check_estimable(alone, scale)
     law, error_px = _law_and_shift_error(alone.to("cpu"), scale)
-    text = f"var = {float(law.a):.4g} * dn + {float(law.b):.4g} DN^2"
-    notes = [f"The noise law {text} was estimated."]
+    notes = [f"The noise law {law} was estimated."]
     if error_px > DOUBTFUL_SHIFT_PX:
         notes.append(
             f"The scene shows too little to register its frames by (shifts may be off by "

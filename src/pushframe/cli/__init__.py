@@ -26,9 +26,9 @@ class Commands(TyperGroup):
         except Exception as error:
             # wrong options raise click's UsageError, of which typer may have a copy of its own
             own = isinstance(error, PushframeError)
-            told = str(error) if own else getattr(error, "message", None)
-            if told and "--json" in sys.argv:
-                print_json({"error": told})
+            tell = error.__str__ if own else getattr(error, "format_message", None)
+            if tell and "--json" in sys.argv:
+                print_json({"error": tell()})
             raise
         except KeyboardInterrupt:  # here, because typer's own handler says nothing
             fail("stopped by Ctrl-C; nothing half-written was left")

@@ -21,6 +21,7 @@ from .datasets import (
     open_hdr_dsp,
     open_probav,
 )
+from .exposure import INDEX_FILES
 from .guard import naming
 from .npz import open_npz, write_npz
 from .opened import Opened
@@ -30,6 +31,7 @@ from .source import BurstSource
 from .stac import Companions
 from .telling import with_telling
 from .tiff import open_tiff, write_folder, write_stack
+from .udm import KINDS
 
 
 def open_burst(path: str | Path) -> BurstSource:
@@ -153,6 +155,8 @@ def burst_parts(path: Path) -> list[Path]:
             side = find_sidecar(path)
             parts += side.files
             parts += [file for frame in side.files for file in beside_tiff(frame)]
+            for pattern in (INDEX_FILES, *(f"*_{kind}.tif" for kind in KINDS)):
+                parts += sorted(side.home.parent.glob(pattern))
             if side.frames and "frames" not in side.table:
                 parts.append(side.home.parent)
     return parts

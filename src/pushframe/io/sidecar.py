@@ -118,7 +118,9 @@ def beside_tiff(path: Path) -> list[Path]:
     """The files beside a TIFF that GDAL reads with it: RPC, world file, mask, metadata."""
     if path.suffix.lower() not in TIFF:
         return []
-    names = [f"{path.stem}{end}" for end in ("_RPC.TXT", "_rpc.txt", ".tfw")]
+    names = [
+        f"{path.stem}{end}" for end in ("_RPC.TXT", "_rpc.txt", ".RPB", ".tfw", ".tifw", ".wld")
+    ]
     names += [f"{path.name}{end}" for end in (".msk", ".aux.xml")]
     return [path.with_name(name) for name in names if path.with_name(name).is_file()]
 

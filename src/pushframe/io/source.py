@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from ..burst import Burst, GeoRef, NoiseLaw, raw_step, whole_numbers
+from ..burst import Burst, GeoRef, NoiseLaw
 from ..checks import (
     check_exposure,
     check_frames,
@@ -20,6 +20,7 @@ from ..checks import (
     require,
 )
 from ..geometry import crop_georef
+from ..raw import raw_step, whole_numbers
 from .defects import Defects, saturation_of, stuck_pixels, zeros_in_blocks
 from .frames import ALL, Frame, read_window, spread_windows
 from .placement import Placement

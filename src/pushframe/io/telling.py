@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import LEFT_OUT
+from ..checks import LEFT_OUT, require
 from .frames import Frame, spread_windows
 from .opened import Opened, Verified
 from .source import SAMPLE_PX, SAMPLES, BurstSource
@@ -26,17 +26,27 @@ class Idle(NamedTuple):
 def with_telling(opened: Opened) -> Opened:
     """The burst without constant frames and copies, each named in a note; as it is where `clean`.
 
-    Of copies the reference stays, or else the first. A constant reference that nobody chose gives
-    way to the next frame. Nothing is left out where all frames are constant: reading says so.
+    Of copies the reference stays, or else the one with most valid pixels. A constant reference that
+    nobody chose gives way to the next frame. Nothing is left out where all frames are constant:
+    reading says so.
     """
     source = opened.source
     if source.clean or source.count == 1:
         return opened
     idle = find_idle(source.frames)
-    if len(idle.constant) == source.count or (source.reference in idle.constant and source.chosen):
+    if len(idle.constant) == source.count:
         return opened
+    old = source.reference
+    require(
+        not (old in idle.constant and source.chosen),
+        f"an image in {source.names[0]}, the reference",
+        f"the constant {idle.constant.get(old, 0):g}",
+        "choose another `reference`",
+    )
     first = next(k for k in source.order if k not in idle.constant)
-    stays = [(first if first in group else group[0], group) for group in idle.copies]
+    stays = [
+        (first if first in group else _clearest(source, group), group) for group in idle.copies
+    ]
     copied = {k: twin for twin, group in stays for k in group if k != twin}
     kept = [k for k in range(source.count) if k not in idle.constant and k not in copied]
     if len(kept) == source.count:
@@ -47,11 +57,29 @@ def with_telling(opened: Opened) -> Opened:
     def verified() -> Verified:
         known = opened.verified()
         flow_px = known.flow_px
+        require(
+            first == old or (known.truth is None and flow_px is None),
+            f"an image in {source.names[0]}, on whose grid truth and flows are",
+            f"the constant {idle.constant.get(old, 0):g}",
+            "leave this burst out",
+        )
         if flow_px is None or len(flow_px) != source.count:  # a wrong number is told elsewhere
             return known
         return dataclasses.replace(known, flow_px=flow_px[kept])
 
     return Opened(left, verified)
+
+
+def _clearest(source: BurstSource, group: Sequence[int]) -> int:
+    """The first of the frames of a group that have most valid pixels, by their masks."""
+    if not source.masks:
+        return group[0]
+
+    def clear(k: int) -> int:
+        windows = spread_windows(source.frames[k].shape, SAMPLE_PX, SAMPLES)
+        return sum(int(np.count_nonzero(source.masks[k].read(*part))) for part in windows)
+
+    return max(group, key=clear)
 
 
 def find_idle(frames: Sequence[Frame]) -> Idle:

@@ -10,13 +10,14 @@ from torch import Tensor
 from ..burst import Burst
 from ..gaussian import GaussianProblem, weighted_mean
 from ..noise import frame_noise_var, normalised_noise_var
+from ..prior import FEW
 from .detail import local_prior
 from .mismatch import unexplained
 from .outliers import hidden_share
 
 MAX_REWEIGHTINGS = 3
 ERROR_STD = 0.05  # posterior standard deviations by which an image may miss its least energy
-FEW, FEW_ERROR_STD = 2, 0.02  # frames an alias, up to which it must be nearer
+FEW_ERROR_STD = 0.02  # of few frames, whose image must be nearer
 TOLERANCE = 2e-5  # of the image, where noise is so low that ERROR_STD is next to nothing
 HOLED_TOLERANCE = 5e-5  # where frames have holes; there no preconditioner tells an error
 MANY_HOLES = 1e-3  # share of pixels, beyond single outliers
