@@ -15,6 +15,7 @@ from test_cli import refused, run
 from test_io_product import rpc
 
 from pushframe import GeoRef, NoiseLaw, read_burst, super_resolve, write_burst
+from pushframe.align import align
 from pushframe.burst import Burst
 from pushframe.deliver import Order, deliver, is_finished, open_part
 from pushframe.errors import BurstError, FileError, UsageError
@@ -577,14 +578,17 @@ def test_a_missing_package_is_said_before_any_work(
     assert (code, "pushframe[report]" in err) == (2, True)
 
 
-def test_a_window_is_one_of_the_reference_that_is_named(tmp_path: Path) -> None:
+def test_a_window_is_one_of_the_reference_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where another frame takes its place the window would be of other ground."""
-    burst = still_burst((400, 300), 5)
-    frames = burst.frames.clone()
-    frames[0, :200] = 0.9 + 0.01 * torch.rand(200, 300, generator=torch.Generator().manual_seed(0))
-    path = tmp_path / "b.npz"
-    write_burst(dataclasses.replace(burst, frames=frames), path)
-    order = Order(path, tmp_path / "a.tif", **CHEAP)
-    assert open_part(order).source.names[0] != "frame 0"
+    write_burst(still_burst(), tmp_path / "b.npz")
+    order = Order(tmp_path / "b.npz", tmp_path / "a.tif", **CHEAP)
+    part = dataclasses.replace(order, window=Window(0, 0, 32, 32))
+    assert open_part(part).source.shape == (32, 32)
+    monkeypatch.setattr(
+        "pushframe.deliver.align", lambda source: align(dataclasses.replace(source, reference=1))
+    )
+    assert open_part(order).source.names[0] == "frame 1"
     with pytest.raises(BurstError, match="frame 0, in whose pixels --window counts"):
-        open_part(dataclasses.replace(order, window=Window(0, 0, 64, 64)))
+        open_part(part)
