@@ -288,7 +288,7 @@ def test_info_of_a_large_product_reads_an_overview(tmp_path: Path) -> None:
     assert peak < ramp.nbytes  # a third of the product; NumPy's memory is traced
     assert told["size"] == "2600x2600"
     assert float(told["median of mean"].split()[0]) == pytest.approx(500, abs=2)
-    assert (told["median of std"], told["median of samples"]) == ("7.00 DN", "3.00")
+    assert (told["median of std"], told["median of samples"]) == ("7 DN", "3.00")
 
 
 def test_info_knows_every_optional_package() -> None:

@@ -194,3 +194,13 @@ def test_frames_are_held_out_one_by_one_or_together(
         assert (one.name, one.pixels) == (other.name, other.pixels)
         assert one.mean_z2 == pytest.approx(other.mean_z2, rel=0.02)
         assert wrong.mean_z2 > 3 * one.mean_z2
+
+
+def test_tails_are_told_from_bars_that_are_too_long() -> None:
+    """Most pixels nearer than stated and some far off is neither too long nor too short."""
+    levels = np.array(LEVELS)
+    heavy = 0.94 * levels**0.8
+    frames = tuple(HeldOutFrame("f", 900, tuple(heavy.tolist()), 3.0, 0.3) for _ in range(3))
+    assert "something in these frames is not modelled" in HeldOut(frames, 1).verdict
+    assert "too short" in stub(-0.1, 0.3).verdict  # twin
+    assert "too long" in stub(0.1, 0.3).verdict

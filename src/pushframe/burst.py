@@ -107,7 +107,7 @@ class Burst:
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     days: bool = False
-    step_dn: Tensor = None  # type: ignore[assignment]  # next to none
+    step_dn: Tensor = None  # type: ignore[assignment]  # by the white level
 
     def __post_init__(self) -> None:
         frames = torch.as_tensor(self.frames)
@@ -194,10 +194,9 @@ class Burst:
         return self.frames.shape[-2], self.frames.shape[-1]
 
     def raw_dn(self) -> Tensor:
-        """The raw pixels again, NaN where invalid: `frame * gain + black`, in whole steps of 1."""
-        black, step = (x[..., None, None, None] for x in (self.black_level, self.step_dn))
+        """The raw pixels again, NaN where invalid: `frame * gain + black`."""
+        black = self.black_level[..., None, None, None]
         dn = self.frames * self.gain[..., None, None] + black
-        dn = torch.where(step == 1, dn.round(), dn)
         return dn.masked_fill(~self.valid, torch.nan)
 
     def batched(self) -> Burst:

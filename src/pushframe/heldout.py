@@ -92,10 +92,13 @@ class HeldOut:
         pairs = zip(LEVELS, self.coverage, strict=True)
         return sum(abs(level - share) for level, share in pairs) / len(LEVELS)
 
+    def _at(self, level: float) -> float:
+        return self.coverage[LEVELS.index(level)]
+
     @property
     def at_90(self) -> float:
         """Share of the pixels within their 90 % interval."""
-        return self.coverage[LEVELS.index(0.9)]
+        return self._at(0.9)
 
     @property
     def verdict(self) -> str:
@@ -113,6 +116,12 @@ class HeldOut:
             )
         if off <= AGREEING:
             return f"{seen}: the error bars agree with data that they have not seen."
+        if self._at(0.5) > 0.5 + AGREEING and self._at(0.99) < 0.99 - AGREEING:
+            return (
+                f"{seen}, but most are nearer and some much farther off than the error bars say: "
+                "something in these frames is not modelled, such as clipped pixels, shadows, "
+                "moving objects."
+            )
         much = "" if off > FAR_OFF else "a little "
         length = "long" if self.at_90 > 0.9 else "short"
         return f"{seen}: error bars or noise law are {much}too {length} for these data."

@@ -8,7 +8,7 @@ import numpy as np
 
 BINS_A_DECADE = 1000
 BINS_TOGETHER = 25  # in the histogram that people look at
-DECADES = (-6, 9)  # powers of ten that the histogram spans; what lies outside counts at its ends
+DECADES = (-18, 18)  # powers of ten that the histogram spans; what lies outside counts at its ends
 
 
 class Tally:
@@ -42,6 +42,11 @@ class Tally:
     def mean(self) -> float:
         """Mean of the known pixels, NaN without any."""
         return self.total / self.known if self.known else math.nan
+
+    @property
+    def positive(self) -> float:
+        """Share of the known pixels above zero."""
+        return float(self.counts.sum()) / max(self.known, 1)
 
     @property
     def std(self) -> float:

@@ -126,12 +126,12 @@ def describe_product(shape: tuple[int, int], product: Product) -> dict[str, Any]
         "kind": "product",
         "size": f"{shape[0]}x{shape[1]}",
         "scale": product.scale,
-        "median of mean": f"{np.nanmedian(product.mean):.1f} DN",
+        "median of mean": f"{np.nanmedian(product.mean):.5g} DN",
         "median of samples": f"{np.nanmedian(product.samples):.2f}",
         "georeference": _spell(product.georef),
     }
     if np.isfinite(product.std).any():
-        facts["median of std"] = f"{np.nanmedian(product.std):.2f} DN"
+        facts["median of std"] = f"{np.nanmedian(product.std):.3g} DN"
     return facts | dict(product.provenance)
 
 
@@ -157,8 +157,8 @@ def describe_burst(burst: BurstSource) -> dict[str, Any]:
         "size": f"{burst.shape[0]}x{burst.shape[1]}",
         "reference": burst.names[0],
         "exposure": exposure,
-        "white level": round(burst.white_level, 3),
-        "black level": round(burst.black_level, 3),
+        "white level": float(f"{burst.white_level:.7g}"),
+        "black level": float(f"{burst.black_level:.7g}"),
         "noise law": str(law) if law else "unknown",
         "valid pixels": f"{burst.valid_share():.2%}",
         "georeference": _spell(burst.georef),

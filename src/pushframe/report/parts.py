@@ -18,6 +18,7 @@ from .layers import Layers, frame_noise_dn
 from .packages import load_package
 from .table import format_number
 
+SMALL = 0.02  # DN, where a fixed number of decimals would show none
 SCRIPTS = ("pictures.js", "viewer.js", "frames.js")
 
 
@@ -111,6 +112,7 @@ def colour_bar(top: float, colours: np.ndarray, unit: str = "DN") -> dict[str, A
     """A CSS gradient of the colour map and five labels from 0 to its top."""
     digits = 0 if top >= 20 else 1 if top >= 2 else 3
     stops = ",".join("#" + bytes(colour).hex() for colour in colours[1::23])
-    labels = [format_number(share * top, digits) for share in (0, 0.25, 0.5, 0.75, 1)]
+    values = [share * top for share in (0, 0.25, 0.5, 0.75, 1)]
+    labels = [f"{x:.3g}" if top < SMALL else format_number(x, digits) for x in values]
     labels[-1] = f"≥ {labels[-1]} {unit}"
     return {"gradient": f"linear-gradient(to right,{stops})", "labels": labels}

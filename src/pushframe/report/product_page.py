@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from .parts import colour_bar, frame_cards, viewer_data, write_page
 from .svg import Coverage, coverage_svg, log_histogram_svg
 
 UPSAMPLED = "upsampled reference"
+MOSTLY = 0.99  # of the pixels
 VALUED = 3  # high-res images of the page whose values can be read: upsampled, mean, std
 
 
@@ -126,7 +128,9 @@ def _tiles(report: Report) -> list[tuple[str, str, str]]:
         (f"of {given} frames used", str(used), ""),
         ("resolution", f"×{report.scale}", ""),
     ]
-    signal = report.tallies["mean"].quantile(0.5) - float(report.facts.black_level)
+    mean = report.tallies["mean"]
+    signal = mean.quantile(0.5) - float(report.facts.black_level)
+    signal = signal if mean.positive > MOSTLY else math.nan  # the quantile is that of positive ones
     if signal > 0:
         tiles.append(("median signal", f"{signal:.4g}", "DN"))
     if report.tallies["std"].known:

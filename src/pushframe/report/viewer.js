@@ -210,18 +210,25 @@
     }
   }
 
+  // As many decimals as the error bars at a point need: one, unless the unit is large.
+  function decimals(point) {
+    const bars = layers.map((layer) => (layer.std ? layer.std[indexIn(layer, point)] : 0)).filter((std) => std > 0);
+    return bars.length ? Math.min(20, Math.max(1, 1 - Math.floor(Math.log10(Math.min(...bars))))) : 1;
+  }
+
   function read(point) {
     if (point.y < 0 || point.x < 0 || point.y >= height || point.x >= width) return;
     state.pixel = point;
     const [top, left] = data.origin;
     find("pixel").textContent = `y ${Math.floor(point.y) + top}, x ${Math.floor(point.x) + left}`;
+    const digits = decimals(point);
     for (const { layer, cells } of rows) {
       const index = indexIn(layer, point), value = layer.mean[index];
       const std = layer.std ? layer.std[index] : null;
-      cells[0].textContent = text(value, 1) + (std === null || Number.isNaN(std) ? "" : ` ± ${text(std, 1)}`);
+      cells[0].textContent = text(value, digits) + (std === null || Number.isNaN(std) ? "" : ` ± ${text(std, digits)}`);
       if (!truth) continue;
       const error = layer === truth ? null : value - truth.mean[indexIn(truth, point)];
-      cells[1].textContent = text(error, 1, true);
+      cells[1].textContent = text(error, digits, true);
       cells[2].textContent = std ? text(error / std, 2, true) : "–";
     }
     magnify(point);
