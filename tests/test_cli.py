@@ -470,3 +470,12 @@ def test_frames_too_small_to_register(tmp_path: Path, capsys, monkeypatch) -> No
     assert "at least 8x8 px" in err
     code, _ = refused(capsys, monkeypatch, "validate", tmp_path / "row.npz")
     assert code == 1
+
+
+def test_info_names_a_burst_that_shows_nothing(tmp_path: Path, capsys, monkeypatch) -> None:
+    path = tmp_path / "b.npz"
+    np.savez(path, frames=np.full((3, 20, 20), np.inf, np.float32))
+    code, told = refused(capsys, monkeypatch, "info", path)
+    assert code == 2
+    assert str(path) in told
+    assert "every pixel is NaN, infinite or masked" in told

@@ -15,6 +15,7 @@ from ..checks import counted
 from ..errors import BurstError, FileError
 from ..io import BurstSource, is_burst, open_burst, read_image
 from ..io.georef import crs_name
+from ..io.guard import naming
 from ..io.product import read_overview
 from ..io.sidecar import TIFF
 from ..methods import method_names
@@ -60,7 +61,11 @@ def command(
 
       pushframe info run/weights.safetensors
     """
-    facts = describe_installation() if path is None else describe(path)
+    if path is None:
+        facts = describe_installation()
+    else:
+        with naming(path):
+            facts = describe(path)
     if as_json:
         print_json(facts)
         return

@@ -272,7 +272,7 @@ class BurstSource:
             check_positive("white_level", torch.tensor(self.scalars["white_level"]))
             return self.scalars["white_level"]
         parts = (stack[self.reference] for stack in self._samples())
-        seen = np.concatenate([part[~np.isnan(part)] for part in parts])
+        seen = np.concatenate([part[np.isfinite(part)] for part in parts])
         return estimated_white(seen, float(self.exposure[self.reference]), self.black_level)
 
     @cached_property
@@ -339,7 +339,7 @@ class BurstSource:
         ours, theirs = np.zeros((2, self.count))
         for stack in self._samples():
             first = stack[self.reference]
-            both = ~np.isnan(stack) & ~np.isnan(first)
+            both = np.isfinite(stack) & np.isfinite(first)
             above = stack.astype(np.float64) - self.black_level
             theirs += np.where(both, above, 0).sum((1, 2))
             ours += np.where(both, above[self.reference], 0).sum((1, 2))

@@ -17,7 +17,7 @@ def estimated_white(seen_dn: np.ndarray, exposure: float, black: float) -> float
     require(
         seen_dn.size > 0,
         "valid pixels in the reference frame",
-        "none: every pixel is NaN or masked",
+        "none: every pixel is NaN, infinite or masked",
         "choose another `reference`",
     )
     bright = np.percentile((seen_dn.astype(np.float64) - black) / exposure, WHITE_PERCENTILE)
