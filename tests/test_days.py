@@ -213,7 +213,7 @@ def test_evaluate_treats_days_as_run_does(monkeypatch):
     assert abs(twin - psnr_db) > 1
 
 
-def test_a_frame_held_out_has_no_say_in_what_the_days_agree_on():
+def test_a_frame_held_out_has_no_say_in_what_the_days_agree_on(monkeypatch):
     hazy, _, flow_px = bursts()
     bright = hazy.frames.clone()
     bright[:, 3] += 0.3 * scene((SIDE, SIDE), 5)
@@ -223,6 +223,22 @@ def test_a_frame_held_out_has_no_say_in_what_the_days_agree_on():
     torch.testing.assert_close(*predicted)
     others = [days.reconciled(batch).burst.frames[:, rest] for batch in both]
     assert not torch.allclose(*others, atol=1e-3)  # twin: reconciled with it
+    monkeypatch.setattr(heldout, "as_of_one_day", lambda burst: burst)
+    apart = next(heldout._without(hazy, method, 2, flow_px, [3])).mean
+    assert not torch.allclose(apart, predicted[0], atol=1e-3)  # twin: not reconciled at all
+
+
+def test_frames_are_held_out_as_they_were_taken(monkeypatch):
+    """Not as the day that they agree on, to which they have contributed."""
+    burst, without, given = bursts()[0].part(0), heldout._without, []
+
+    def watched(batch, *rest):
+        given.append(batch.frames)
+        return without(batch, *rest)
+
+    monkeypatch.setattr(heldout, "_without", watched)
+    assert isinstance(heldout.check_held_out(burst, 2, "solver"), heldout.HeldOut)
+    assert torch.equal(given[0][0], burst.frames)
 
 
 def test_training_takes_no_frames_of_different_days(tmp_path):

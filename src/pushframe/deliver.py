@@ -75,7 +75,6 @@ class Order:
         seen = [
             (path.name, path.stat().st_size, path.stat().st_mtime_ns)
             for path in [*input_files(self.burst), *weights]
-            if path not in self.files
         ]
         text = json.dumps([settings, seen, __version__], default=str, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
