@@ -18,7 +18,8 @@ from .burst import Burst, NoiseLaw
 from .checks import require
 from .filters import gaussian_blur
 from .forward import forward_model
-from .noise_law import first_guess, middle_of, with_noise_law
+from .geometry import middle_of
+from .noise_law import MIDDLE_PX, first_guess, with_noise_law
 from .registration import register
 
 BASE_SIGMA_PX = 1.0  # of the low-pass: aliases are taken to live in the rest
@@ -119,7 +120,7 @@ def _with_law_across_days(burst: Burst) -> Burst:
 
     `var = a * dn + b + days`, `days` being the usual frame's variance about the common image.
     """
-    middle = burst.tile(*middle_of(burst.shape))
+    middle = burst.tile(*middle_of(burst.shape, MIDDLE_PX))
     given = middle.noise
     law = first_guess(middle) if given is None else given
     found = reconciled(dataclasses.replace(middle, noise=law)).var

@@ -122,6 +122,15 @@ def _keys_taps(t: Tensor) -> list[Tensor]:
     ]
 
 
+def middle_of(shape: tuple[int, int], side: int) -> tuple[slice, slice]:
+    """Rows and columns of the middle of a frame, at most `side` px of each."""
+    starts = (max(0, (size - side) // 2) for size in shape)
+    rows, columns = (
+        slice(start, min(start + side, size)) for start, size in zip(starts, shape, strict=True)
+    )
+    return rows, columns
+
+
 def upscale_georef(georef: GeoRef, scale: int) -> GeoRef:
     """The georeference of the high-res grid, whose pixel `s*l` shares the centre of pixel `l`.
 

@@ -19,10 +19,10 @@ from .burst import Burst, GeoRef, stack
 from .checks import check_scale, require
 from .days import as_of_one_day, with_law
 from .errors import UsageError
-from .geometry import upscale_georef
+from .geometry import middle_of, upscale_georef
 from .methods import METHODS, Estimate, best_method, find_methods
 from .motion_table import FrameMotion, MotionTable
-from .noise_law import middle_of
+from .noise_law import MIDDLE_PX
 from .ops import splat
 from .product import Product
 from .scene_motion import SceneMotion, register_scene
@@ -254,7 +254,7 @@ def facts_of(source: Source, scale: int, noise: bool) -> Burst:
 
     noise: whether the law is needed, and estimated where it is not given.
     """
-    middle = source.tile(*middle_of(source.shape))
+    middle = source.tile(*middle_of(source.shape, MIDDLE_PX))
     return with_law(middle, scale) if noise else middle
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from .burst import Burst, NoiseLaw
 from .checks import LEFT_OUT, check_scale, require
 from .gaussian import GaussianProblem, weighted_mean
+from .geometry import middle_of
 from .noise import frame_noise_var, rounding_var
 from .prior import scaled
 from .solver.peaks import fit_motion
@@ -91,7 +92,7 @@ def with_noise_law(burst: Burst, scale: int) -> Burst:
     """
     if burst.noise is not None:
         return burst
-    middle = burst.tile(*middle_of(burst.shape))
+    middle = burst.tile(*middle_of(burst.shape, MIDDLE_PX))
     share = middle.valid[0].float().mean((-1, -2)).tolist()
     seen = [k for k in range(middle.count) if share[k] >= MIN_COVER]
     require(
@@ -110,16 +111,6 @@ def with_noise_law(burst: Burst, scale: int) -> Burst:
             f"{error_px:.2g} px rms): do not rely on that law."
         )
     return dataclasses.replace(burst, noise=law, notes=(*burst.notes, *notes))
-
-
-def middle_of(shape: tuple[int, int]) -> tuple[slice, slice]:
-    """Rows and columns of the middle of a frame, at most MIDDLE_PX of each."""
-    starts = (max(0, (size - MIDDLE_PX) // 2) for size in shape)
-    rows, columns = (
-        slice(start, min(start + MIDDLE_PX, size))
-        for start, size in zip(starts, shape, strict=True)
-    )
-    return rows, columns
 
 
 def first_guess(burst: Burst) -> NoiseLaw:

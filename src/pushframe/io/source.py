@@ -19,13 +19,15 @@ from ..checks import (
     check_window,
     require,
 )
-from ..geometry import crop_georef
+from ..geometry import crop_georef, middle_of
 from ..raw import raw_step, whole_numbers
+from .black_level import estimated_black
 from .defects import Defects, saturation_of, stuck_pixels, zeros_in_blocks
 from .frames import ALL, Frame, read_window, spread_windows
 from .placement import Placement
 from .white_level import WHITE_PERCENTILE, estimated_white
 
+BLACK_PX = 256  # side of the window in which a black level is looked for
 SAMPLE_PX, SAMPLES = 512, 3  # windows in which levels are looked up: side, number along each axis
 
 
@@ -230,10 +232,14 @@ class BurstSource:
 
     # --- levels --------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def black_level(self) -> float:
-        """Raw DN of no light."""
-        return self.scalars.get("black_level", 0.0)
+        """Raw DN of no light: given, or else told by frames of different exposures; else 0."""
+        if "black_level" in self.scalars:
+            return self.scalars["black_level"]
+        if self.days:  # whose light changes, too
+            return 0.0
+        return estimated_black(self._believable(*middle_of(self.shape, BLACK_PX)))
 
     @cached_property
     def saturation_level(self) -> float | None:
@@ -310,6 +316,12 @@ class BurstSource:
             notes.append(
                 f"No white_level was given: {self.white_level:.6g} DN was taken, 3400/2400 of the "
                 f"{WHITE_PERCENTILE}th percentile of the reference frame."
+            )
+        if "black_level" not in self.scalars and self.black_level:
+            notes.append(
+                f"No black_level was given: {self.black_level:g} DN was taken, which the frames "
+                "would show without any light, by their means and contrasts. If that is wrong, "
+                "give black_level."
             )
         level = self.saturation_level
         if level is not None and "saturation_level" not in self.scalars:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..burst import Burst
+from ..geometry import middle_of
 from .image import MANY_HOLES, Reconstruction, reconstruct
 from .outliers import hidden_share
 from .search import Search
@@ -50,7 +51,8 @@ def finer(
     if not len(index):
         return None
     seen = dataclasses.replace(burst, valid=good)
-    middle = _middle(seen.part(index))
+    # enough to tell grids apart, at a part of the cost
+    middle = seen.part(index).tile(*middle_of(seen.shape, MIDDLE_PX))
     own, other = (
         _settled(middle, flow_px[index], gain[index], grid).improbability()
         for grid in (problem.scale, scale)
@@ -61,15 +63,6 @@ def finer(
     seen, flow_px, gain = seen.part(index), flow_px[index], gain[index]
     knots = _settled(seen, flow_px, gain, scale).knots
     return index, reconstruct(seen, seen.valid, flow_px, gain, knots, scale)
-
-
-def _middle(burst: Burst) -> Burst:
-    """The middle of the frames: enough to tell grids apart, at a part of the cost."""
-    rows, columns = (
-        slice(max(size - MIDDLE_PX, 0) // 2, (size + min(size, MIDDLE_PX)) // 2)
-        for size in burst.shape
-    )
-    return burst.tile(rows, columns)
 
 
 def _settled(burst: Burst, flow_px: Tensor, gain: Tensor, scale: int) -> Search:
