@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pushframe.io import BurstSource, Placement, open_burst, read_burst
-from pushframe.io.defects import saturation_of, stuck_pixels
+from pushframe.io.defects import levels_off, saturation_of, stuck_pixels
 from pushframe.io.frames import ArrayFrame
 
 
@@ -49,6 +49,52 @@ def test_a_level_that_is_stated_counts_instead(tmp_path: Path) -> None:
     assert np.array_equal(burst.valid.numpy(), clipped < 2000)
     assert not any("pile up" in note for note in burst.notes)
     assert bool(read_burst(saved(tmp_path, clipped, saturation_level=2501.0)).valid.all())
+
+
+def uneven(dn: np.ndarray, level: float = 2500.0, share: float = 0.03) -> np.ndarray:
+    """Frames whose pixels clip each at a value of its own."""
+    own = level * (1 + share * np.random.default_rng(9).standard_normal(dn.shape[1:]))
+    return np.minimum(dn, np.rint(own))
+
+
+def many(**options: float) -> np.ndarray:
+    """Frames of exposures from 0.5 to 2.2, black at 40 DN."""
+    times = np.geomspace(0.5, 2.2, 9)[np.random.default_rng(1).permutation(9)]
+    scene = frames(1, noise_dn=0.0)[0] / exposures(1)[0]
+    noise = options.get("noise_dn", 6.0) * np.random.default_rng(2).standard_normal((9, 64, 64))
+    return np.rint(40 + times[:, None, None] * scene + noise).astype(np.float32)
+
+
+def test_pixels_that_level_off_each_at_a_value_of_its_own_are_saturated(tmp_path: Path) -> None:
+    dn = many()
+    clipped = uneven(dn)
+    assert saturation_of([clipped]) is None
+    level = levels_off(clipped.reshape(9, -1))
+    assert level == pytest.approx(2500 * (1 - 3 * 0.03), rel=0.04)
+    assert levels_off(dn.reshape(9, -1)) is None
+    source = open_burst(saved(tmp_path, clipped.astype(np.uint16), black_level=40.0))
+    assert source.saturation_level == level
+    assert any("level off" in note for note in source.notes)
+    assert np.array_equal(source.read().valid.numpy(), clipped < level)
+    wrong = dn - clipped > 50
+    assert 0 < (wrong & (clipped < level)).sum() < 0.02 * wrong.sum()  # but for the lowest of all
+
+
+def test_a_stated_level_counts_instead_of_one_that_levels_off(tmp_path: Path) -> None:
+    clipped = uneven(many()).astype(np.uint16)
+    source = open_burst(saved(tmp_path, clipped, saturation_level=9999.0, black_level=40.0))
+    assert source.saturation_level == 9999
+    assert not any("level off" in note for note in source.notes)
+
+
+def test_frames_that_differ_otherwise_do_not_level_off() -> None:
+    dn = many()
+    clouded = dn.copy()
+    clouded[3:5] = 0.6 * dn[3:5] + 1500  # two frames of less contrast, at different levels
+    curved = 4000 * (1 - np.exp(-dn / 4000))  # a response that bends has no one level
+    few, noisy = dn[:3], many(noise_dn=60.0)
+    for other in (clouded, curved, few, noisy, np.full_like(dn, np.nan), np.ones_like(dn)):
+        assert levels_off(other.reshape(len(other), -1)) is None
 
 
 def test_bright_ends_that_fade_are_not_saturated() -> None:

@@ -13,6 +13,12 @@ from ..checks import counted
 
 LEAST_CLIPPED = 30  # pixels at the largest value, from which they may be saturated
 JUST_BELOW = 0.01  # of that value: fewer pixels lie so near below it than at it
+LOOKED_AT = 20_000  # pixels of each frame, about, to tell where they level off
+RANKS = np.concatenate([np.linspace(0.05, 0.9, 18), np.linspace(0.91, 0.99, 9)])  # of pixels
+DARKER = RANKS <= 0.5  # those that nothing is wrong with
+LEVEL = 0.93  # of what shorter exposures foretell, that is at most left where frames level off
+ONE_LEVEL = 1.04  # ratio of the levels of two frames, at most
+OTHER_EXPOSURE = 1.05  # ratio of their exposures, at least: alike ones may show the same by chance
 LEAST_FRAMES = 4  # that hold the same value at a pixel that is stuck
 LIVELY_DN = 8.0  # by which most pixels about it change over the frames
 NEAR_PX = 9  # the side of what is about it
@@ -23,16 +29,29 @@ MAX_ZEROS = 0.005  # share of all pixels
 class Defects(NamedTuple):
     """What is wrong with the pixels looked at.
 
-    saturation: the DN at which they pile up, None if nowhere; stuck: how many are; zeros: the
-    share of them within blocks of zeros.
+    saturation: the DN from which they count as saturated, None if nowhere; uneven: whether each
+    pixel has a level of its own; stuck: how many are; zeros: the share of them within blocks of
+    zeros.
     """
 
     saturation: float | None = None
+    uneven: bool = False
     stuck: int = 0
     zeros: float = 0.0
 
     def notes(self) -> Iterator[str]:
-        """What to say of stuck pixels and of blocks of zeros."""
+        """What to say of them."""
+        if self.saturation is not None:
+            found = f"Pixels pile up at {self.saturation:g} DN, the largest value: they"
+            if self.uneven:
+                found = (
+                    "Long exposures level off below what short ones foretell, each pixel at a "
+                    f"value of its own: pixels of {self.saturation:g} DN and more"
+                )
+            yield (
+                f"{found} count as saturated and are left out. If they are not, give a higher "
+                "saturation_level."
+            )
         if self.stuck:
             yield (
                 f"{counted(self.stuck, 'pixel')} of the detector, of those looked at, hold one "
@@ -62,6 +81,58 @@ def saturation_of(stacks: Iterable[np.ndarray]) -> float | None:
             below += int(((seen < top) & (seen >= top - max(1.0, JUST_BELOW * top))).sum())
     piled = np.isfinite(top) and at_top >= LEAST_CLIPPED and at_top > below
     return top if piled else None
+
+
+def thinned(stack: np.ndarray) -> np.ndarray:
+    """Pixels of a window (N, h, w) spread evenly over it, some LOOKED_AT, (N, P)."""
+    step = max(1, round((stack[0].size / LOOKED_AT) ** 0.5))
+    return stack[:, ::step, ::step].reshape(len(stack), -1)
+
+
+def levels_off(pixels: np.ndarray) -> float | None:
+    """The DN from which pixels saturate, each at a value of its own; None if they do not.
+
+    pixels: (N, P), those of a frame at the same places, NaN where invalid. Frames of one scene have
+    the same histogram but for exposure and black level. That of the shortest exposures foretells
+    the others; where the longest stay below it, all at one level, they are saturated there.
+    """
+    seen = [frame[np.isfinite(frame)] for frame in pixels]
+    ranked = np.array([np.quantile(frame, RANKS) for frame in seen if frame.size >= len(RANKS)])
+    if len(ranked) < LEAST_FRAMES:
+        return None
+    ranked = ranked[ranked[:, DARKER].mean(1).argsort()]
+    few = max(2, len(ranked) // 3)
+    short = ranked[:few] - ranked[:few, DARKER].mean(1, keepdims=True)
+    size = short[:, DARKER].std(1, keepdims=True)
+    if not size.all():  # no contrast to compare
+        return None
+    shape = (short / size).mean(0)
+    rest = ranked[few:]
+    mean = rest[:, DARKER].mean(1)
+    exposure = (rest[:, DARKER] - mean[:, None]) @ shape[DARKER] / (shape[DARKER] ** 2).sum()
+    foretold = mean[:, None] + exposure[:, None] * shape
+    level = rest[:, -1] < LEVEL * foretold[:, -1]
+    if level.sum() < 2 or np.ptp(np.log(np.abs(exposure[level]))) < np.log(OTHER_EXPOSURE):
+        return None
+    middle, spread = np.array(
+        [_ceiling(*pair) for pair in zip(rest[level], foretold[level], strict=True)]
+    ).T
+    lowest, typical, highest = np.quantile(middle, [0, 0.5, 1])
+    margin = 3 * spread.max()
+    beyond = (rest[~level, -1] > typical + margin).any() or ranked[few - 1, -1] > lowest
+    if highest > ONE_LEVEL * lowest or beyond:
+        return None
+    return float(f"{typical - margin:.4g}")
+
+
+def _ceiling(ranked: np.ndarray, foretold: np.ndarray) -> tuple[float, float]:
+    """Where a frame levels off, and by how much its pixels differ there, standard deviation.
+
+    ranked, foretold: its quantiles at RANKS. The pixels that should lie above are the brightest.
+    """
+    share = 1 - np.interp(ranked[-1], foretold, RANKS)
+    middle, upper = np.interp([1 - share / 2, 1 - 0.16 * share], RANKS, ranked)
+    return float(middle), float(upper - middle)
 
 
 def stuck_pixels(stack: np.ndarray) -> np.ndarray:

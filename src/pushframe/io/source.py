@@ -22,7 +22,14 @@ from ..checks import (
 from ..geometry import crop_georef, middle_of
 from ..raw import raw_step, whole_numbers
 from .black_level import estimated_black
-from .defects import Defects, saturation_of, stuck_pixels, zeros_in_blocks
+from .defects import (
+    Defects,
+    levels_off,
+    saturation_of,
+    stuck_pixels,
+    thinned,
+    zeros_in_blocks,
+)
 from .frames import ALL, Frame, read_window, spread_windows
 from .placement import Placement
 from .white_level import WHITE_PERCENTILE, estimated_white
@@ -243,7 +250,7 @@ class BurstSource:
 
     @cached_property
     def saturation_level(self) -> float | None:
-        """Raw DN from which pixels are saturated: given, or where they pile up; None if nowhere."""
+        """Raw DN from which pixels are saturated: given, or found; None if nowhere."""
         if "saturation_level" not in self.scalars:
             return self._defects.saturation
         check_positive("saturation_level", torch.tensor(self.scalars["saturation_level"]))
@@ -256,15 +263,23 @@ class BurstSource:
             return Defects()
         counts: list[int] = []
         zeros: list[float] = []
+        thin: list[np.ndarray] = []
 
         def stacks() -> Iterator[np.ndarray]:
             for part in self._sampled:
                 frames, stuck = self._without_stuck(*part)
                 counts.append(stuck)
                 zeros.append(zeros_in_blocks(frames))
+                thin.append(thinned(frames))
                 yield frames
 
-        return Defects(saturation_of(stacks()), sum(counts), float(np.mean(zeros)))
+        level, uneven = saturation_of(stacks()), False
+        if "saturation_level" in self.scalars:
+            level = None
+        elif level is None and not self.days:
+            level = levels_off(np.concatenate(thin, 1))
+            uneven = level is not None
+        return Defects(level, uneven, sum(counts), float(np.mean(zeros)))
 
     @cached_property
     def exposure(self) -> np.ndarray:
@@ -322,12 +337,6 @@ class BurstSource:
                 f"No black_level was given: {self.black_level:g} DN was taken, which the frames "
                 "would show without any light, by their means and contrasts. If that is wrong, "
                 "give black_level."
-            )
-        level = self.saturation_level
-        if level is not None and "saturation_level" not in self.scalars:
-            notes.append(
-                f"Pixels pile up at {level:g} DN, the largest value: they count as saturated and "
-                "are left out. If they are not, give a higher saturation_level."
             )
         notes += self._defects.notes()
         if self.noise is None:
