@@ -18,6 +18,7 @@ RANKS = np.concatenate([np.linspace(0.05, 0.9, 18), np.linspace(0.91, 0.99, 9)])
 DARKER = RANKS <= 0.5  # those that nothing is wrong with
 LEVEL = 0.93  # of what shorter exposures foretell, that is at most left where frames level off
 ONE_LEVEL = 1.04  # ratio of the levels of two frames, at most
+SPREADS = 3.5  # of the pixels' own levels, by which they begin below the typical one
 OTHER_EXPOSURE = 1.05  # ratio of their exposures, at least: alike ones may show the same by chance
 LEAST_FRAMES = 4  # that hold the same value at a pixel that is stuck
 LIVELY_DN = 8.0  # by which most pixels about it change over the frames
@@ -118,7 +119,7 @@ def levels_off(pixels: np.ndarray) -> float | None:
         [_ceiling(*pair) for pair in zip(rest[level], foretold[level], strict=True)]
     ).T
     lowest, typical, highest = np.quantile(middle, [0, 0.5, 1])
-    margin = 3 * spread.max()
+    margin = SPREADS * spread.max()
     beyond = (rest[~level, -1] > typical + margin).any() or ranked[few - 1, -1] > lowest
     if highest > ONE_LEVEL * lowest or beyond:
         return None
