@@ -83,12 +83,13 @@ def test_one_call_leaves_all_files(burst: Path, tmp_path: Path) -> None:
 
 
 def test_what_validate_finds_is_said_in_the_product(tmp_path: Path) -> None:
-    """A pedestal that nobody stated, and frames that all lie on one grid."""
+    """A pedestal that is denied, and frames that all lie on one grid."""
     still = still_burst(count=6)
     dn = still.raw_dn().numpy()
     exposure = np.array([1, 1, 1, 1, 0.5, 1.2])
     dn = dn * exposure[:, None, None] + 400
-    np.savez(tmp_path / "b.npz", frames=dn, exposure=exposure, noise_a=0.0, noise_b=225.0)
+    stated = {"exposure": exposure, "noise_a": 0.0, "noise_b": 225.0, "black_level": 0.0}
+    np.savez(tmp_path / "b.npz", frames=dn, **stated)
     notes = deliver(Order(tmp_path / "b.npz", tmp_path / "s.npz")).provenance["notes"]
     assert "frame 4 is 1.3" in notes
     assert "times as bright as its exposure says; correct `exposure` or `black_level`." in notes
