@@ -1,0 +1,163 @@
+r"""How much a network could gain at most: a large one, told the truth and the motion.
+
+    python benchmarks/learned_ceiling.py ../shared/data/hr/train --minutes 16 --device cuda \
+        --run out/ceiling --out benchmarks/results/learned_ceiling.json
+
+A U-Net of 32 million parameters (`base` has 1.3) proposes the image, in place of the trunk of
+`on_solver`. It learns from the truth, with the true motion, from bursts of one number of frames of
+the paper's setting alone: none of this can be had in practice. Judged on the groups that `base` was
+selected on, beside `solver` and `base` with the same motion. The same command again resumes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from record import record
+from torch import Tensor, nn
+
+from pushframe.burst import stack
+from pushframe.data import read_images, validation_cases
+from pushframe.methods import find_methods
+from pushframe.metrics import Metrics
+from pushframe.model import NETWORKS, OnSolver, OnSolverConfig
+from pushframe.model.blocks import ResidualBlock, conv
+from pushframe.model.on_solver import CHANNELS
+from pushframe.train import train
+from pushframe.train.book import WEIGHTS
+from pushframe.train.checkpoint import NAME
+from pushframe.train.config import TrainConfig, load_train_config
+
+BASE = Path(__file__).parents[1] / "configs/base.toml"
+LEVELS = 3
+JUDGED_AT_ONCE = 16
+
+
+class UNet(nn.Module):
+    """Residual blocks on grids each half as fine and twice as wide as the one before, and back."""
+
+    def __init__(self, channels: int, features: int, blocks: int) -> None:
+        super().__init__()
+        widths = [features * 2**level for level in range(LEVELS)]
+        self.first = conv(channels, features)
+        self.down = nn.ModuleList([_chain(width, blocks) for width in widths])
+        self.up = nn.ModuleList([_chain(width, blocks) for width in widths[:-1]])
+        self.coarser = nn.ModuleList([nn.Conv2d(w, 2 * w, 2, stride=2) for w in widths[:-1]])
+        self.finer = nn.ModuleList([nn.ConvTranspose2d(2 * w, w, 2, stride=2) for w in widths[:-1]])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, passed = self.down[0](self.first(x)), []
+        for coarser, blocks in zip(self.coarser, self.down[1:], strict=True):
+            passed.append(x)
+            x = blocks(coarser(x))
+        for finer, blocks in reversed(list(zip(self.finer, self.up, strict=True))):
+            x = blocks(passed.pop() + finer(x))
+        return x
+
+
+class Large(OnSolver):
+    """`OnSolver` with a U-Net to propose the image; sides of frames are multiples of 4."""
+
+    def __init__(self, config: OnSolverConfig) -> None:
+        super().__init__(config)
+        fold = config.scale**2
+        self.proposal = UNet(fold * CHANNELS, config.features, config.proposal_blocks)
+
+    def heavy_parts(self) -> Sequence[nn.Module]:
+        return self.proposal, self.verdict
+
+
+def _chain(features: int, blocks: int) -> nn.Sequential:
+    return nn.Sequential(*(ResidualBlock(features) for _ in range(blocks)))
+
+
+def judge(methods: Sequence[str], config: TrainConfig, device: str) -> list[dict[str, Any]]:
+    """The figures of each method, true motion, on bursts of the groups held out."""
+    images = read_images(Path(config.data.images))
+    kept = [image for image in images if image.group in config.data.validation_groups]
+    rows = []
+    for setting, cases in validation_cases(kept, config.data, config.model.scale).items():
+        for name, method in find_methods(methods, config.model.scale).items():
+            metrics = Metrics(config.model.scale)
+            for first in range(0, len(cases), JUDGED_AT_ONCE):
+                groups, made = zip(*cases[first : first + JUDGED_AT_ONCE], strict=True)
+                burst = stack([one.burst for one in made]).to(device)
+                flow_px = torch.stack([one.flow_px for one in made]).to(device)
+                truth = torch.stack([one.truth for one in made]).to(device)
+                found = method.run(burst, config.model.scale, flow_px)
+                metrics.update(found.posterior, truth, list(groups))
+            found_all: Any = metrics.compute()["all"]
+            figures = {key: found_all[key] for key in ("psnr_db", "nll", "mean_z2")}
+            rows.append({"setting": setting, "method": Path(name).name, "bursts": len(cases)})
+            rows[-1] |= figures
+    return rows
+
+
+def told(line: dict[str, Any], share: float) -> None:
+    """Print a line of the log."""
+    print(f"{share:.0%}", line, flush=True)
+
+
+def settings(images: str, frames: int, minutes: float) -> list[str]:
+    """The run, as `--set` of `pushframe train` would have it."""
+    held_out = load_train_config(BASE).data.validation_groups
+    groups = ", ".join(f'"{group}"' for group in held_out)
+    return [
+        "network=large",
+        "model.features=128",
+        "model.proposal_blocks=4",
+        "model.verdict_blocks=4",
+        "motion=true",
+        "compile=true",
+        "loss.kind=supervised",
+        f"data.images={images}",
+        f"data.validation_groups=[{groups}]",
+        f'data.validation=["paper:{frames}"]',
+        "data.validation_bursts=160",
+        f"data.frames=[{frames}, {frames}]",
+        "data.batch=1024",
+        "data.parts=16",
+        "data.pool=4",
+        "data.uses=3",
+        f"schedule.minutes={minutes}",
+        "schedule.optimiser=muon",
+        "schedule.learning_rate=8e-4",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("images")
+    parser.add_argument("--frames", type=int, default=5)
+    parser.add_argument("--minutes", type=float, default=16)
+    parser.add_argument("--stop-after-minutes", type=float, default=math.inf)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--run", type=Path, required=True, help="folder of the training run")
+    parser.add_argument("--set", dest="changes", action="append", default=[])
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+
+    NETWORKS["large"] = Large
+    changes = settings(options.images, options.frames, options.minutes) + options.changes
+    config = load_train_config(None, changes)
+    resume = (options.run / NAME).exists()
+    state = train(
+        config, options.run, options.device, resume, options.stop_after_minutes, on_log=told
+    )
+    rows = judge(["solver", "base", str(options.run / WEIGHTS)], config, options.device)
+    for row in rows:
+        print(row, flush=True)
+    if options.out:
+        size = sum(parameter.numel() for parameter in state.network.parameters())
+        run = {"parameters": size, "minutes": state.progress.seconds / 60}
+        run |= {"steps": state.progress.step, "settings": changes}
+        record(options.out, "learned_ceiling", options.device, **run, rows=rows)
+
+
+if __name__ == "__main__":
+    main()
