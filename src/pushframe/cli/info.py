@@ -73,6 +73,7 @@ def command(
     width = max(map(len, facts))
     for name, value in facts.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        text = "unknown" if value is None else text
         out.print(f"[bold]{name:<{width}}[/]  {escape(text)}", highlight=False)
 
 
@@ -129,14 +130,14 @@ def describe_product(shape: tuple[int, int], product: Product) -> dict[str, Any]
     """What was delivered, and how it was made; shape: of all of it, pixels may be an overview."""
     facts: dict[str, Any] = {
         "kind": "product",
-        "size": f"{shape[0]}x{shape[1]}",
+        "size": list(shape),
         "scale": product.scale,
-        "median of mean": f"{np.nanmedian(product.mean):.5g} DN",
-        "median of samples": f"{np.nanmedian(product.samples):.2f}",
+        "median of mean, DN": _rounded(np.nanmedian(product.mean), 5),
+        "median of samples": _rounded(np.nanmedian(product.samples), 3),
         "georeference": _spell(product.georef),
     }
     if np.isfinite(product.std).any():
-        facts["median of std"] = f"{np.nanmedian(product.std):.3g} DN"
+        facts["median of std, DN"] = _rounded(np.nanmedian(product.std), 3)
     return facts | dict(product.provenance)
 
 
@@ -145,9 +146,9 @@ def describe_image(image: np.ndarray) -> dict[str, Any]:
     percentiles = np.nanpercentile(image, [0.5, 50, 99.5]).tolist()
     return {
         "kind": "image",
-        "size": f"{image.shape[0]}x{image.shape[1]}",
-        "DN at 0.5, 50, 99.5%": [round(value, 1) for value in percentiles],
-        "invalid pixels": f"{np.isnan(image).mean():.2%}",
+        "size": list(image.shape),
+        "DN at 0.5, 50, 99.5%": [_rounded(value, 5) for value in percentiles],
+        "invalid pixels, %": _rounded(100 * np.isnan(image).mean(), 4),
     }
 
 
@@ -155,20 +156,24 @@ def describe_burst(burst: BurstSource) -> dict[str, Any]:
     """What is known of a burst, from windows of it where it is large."""
     law, stated = burst.noise, burst.stated_exposure
     # frames that lie apart cannot tell theirs before they are aligned
-    exposure = "unknown" if stated is None else [round(float(stated[k]), 4) for k in burst.order]
+    exposure = None if stated is None else [_rounded(stated[k], 4) for k in burst.order]
     return {
         "kind": "burst",
         "frames": burst.count,
-        "size": f"{burst.shape[0]}x{burst.shape[1]}",
+        "size": list(burst.shape),
         "reference": burst.names[0],
         "exposure": exposure,
-        "white level": float(f"{burst.white_level:.7g}"),
-        "black level": float(f"{burst.black_level:.7g}"),
-        "noise law": str(law) if law else "unknown",
-        "valid pixels": f"{burst.valid_share():.2%}",
+        "white level": _rounded(burst.white_level, 7),
+        "black level": _rounded(burst.black_level, 7),
+        "noise law": str(law) if law else None,
+        "valid pixels, %": _rounded(100 * burst.valid_share(), 4),
         "georeference": _spell(burst.georef),
         "notes": list(burst.notes),
     }
+
+
+def _rounded(value: float, digits: int) -> float:
+    return float(f"{value:.{digits}g}")
 
 
 def _spell(georef: GeoRef | None) -> str:
