@@ -1,17 +1,19 @@
 """Speed of the solver: high-res megapixels a second on a batch of simulated bursts.
 
-    python benchmarks/solver.py --device cuda --out benchmarks/results/solver_h200.json
-    python benchmarks/solver.py --images ../shared/data/hr/train --batches 681 --device cuda
+    python benchmarks/solver.py --scenes procedural ../shared/data/hr/test --batches 512 1024 \
+        --device cuda --out benchmarks/results/solver_h200.json
 
 The paper's setting, 15 frames of 64x64 by default. Bursts of 8 procedural scenes; or of windows of
-images, spread evenly, of which some in a hundred are hard and are searched for again. Each figure
-is the median of several timed runs after a warm-up, between device events on a GPU. Accuracy is
-measured in the same run, so that no speed is reported for a solver that does not solve.
+a folder of images, spread evenly over all there are, each as often as the batch needs it. Hard ones
+among them are searched for again. Each figure is the median of several timed runs after a warm-up,
+between device events on a GPU. Accuracy is measured in the same run, so that no speed is reported
+for a solver that does not solve.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -28,6 +30,8 @@ from pushframe.simulate import PRESETS, Simulation, simulate, with_options
 from pushframe.solver import solve
 from pushframe.sources import find_sources
 from pushframe.windows import window_corners
+
+PROCEDURAL = "procedural"
 
 
 def timed(work: Callable[[], object], device: str, runs: int) -> float:
@@ -49,18 +53,19 @@ def timed(work: Callable[[], object], device: str, runs: int) -> float:
     return statistics.median(seconds)
 
 
-def sources(images: str | None, setting: Simulation, batch: int) -> torch.Tensor:
-    """So many source images, normalised radiance: of windows of images, or procedural."""
-    if images is None:
-        side = setting.source_size
-        scenes = [torch.from_numpy(procedural_scene((side, side), seed)) for seed in range(8)]
+def sources(scenes: str, setting: Simulation, batch: int) -> torch.Tensor:
+    """So many source images, normalised radiance: procedural, or windows of a folder's images."""
+    side = setting.source_size
+    if scenes == PROCEDURAL:
+        found = [torch.from_numpy(procedural_scene((side, side), seed)) for seed in range(8)]
+        chosen = [found[k % len(found)] for k in range(batch)]
     else:
-        scenes = []
-        for source in find_sources(images):
-            pixels, side = source.read(setting, bursts=1), setting.source_size
+        found = []
+        for source in find_sources(scenes):
+            pixels = source.read(setting, bursts=1)
             for row, column in window_corners((pixels.shape[0], pixels.shape[1]), setting):
-                scenes.append(torch.from_numpy(pixels[row : row + side, column : column + side]))
-    chosen = [scenes[k * len(scenes) // batch if images else k % 8] for k in range(batch)]
+                found.append(torch.from_numpy(pixels[row : row + side, column : column + side]))
+        chosen = [found[k * len(found) // batch] for k in range(batch)]
     return torch.stack(chosen) / setting.white_level
 
 
@@ -71,7 +76,9 @@ def told(key: str, value: float | str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--images", help="folder of images; procedural scenes by default")
+    parser.add_argument(
+        "--scenes", nargs="+", default=[PROCEDURAL], help=f"{PROCEDURAL}, or folders of images"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--frames", type=int, nargs="+", default=[15])
@@ -80,16 +87,15 @@ def main() -> None:
     options = parser.parse_args()
 
     rows = []
-    for frames in options.frames:
+    for scenes, frames in itertools.product(options.scenes, options.frames):
         setting = with_options(PRESETS["paper"], frames=frames)
         for batch in options.batches:
-            source = sources(options.images, setting, batch)
+            source = sources(scenes, setting, batch)
             made = simulate(source, setting, torch.Generator().manual_seed(0))
             burst = made.burst.to(options.device)
             truth, flow_px = made.truth.to(options.device), made.flow_px.to(options.device)
             megapixels = truth.numel() / 1e6
-            row = {"scenes": "images" if options.images else "procedural"}
-            row |= {"frames": frames, "batch": batch}
+            row = {"scenes": "/".join(Path(scenes).parts[-2:]), "frames": frames, "batch": batch}
             if options.device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
             tasks = {
