@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
-from pushframe.forward import canvas_shape, forward_model, sinc_taps
+from pushframe.forward import canvas_shape, forward_model
 from pushframe.geometry import flow_field, pixel_grid, subsample
+from pushframe.kernel import sinc_taps
 
 SHAPE = (7, 6)
 
@@ -55,6 +56,40 @@ def test_gradients_in_image_and_flow(kind: str) -> None:
     )
 
 
+@pytest.mark.parametrize("scale", [2, 3])
+@pytest.mark.parametrize("kind", ["translation", "field"])
+def test_slopes_are_those_of_the_kernel_at_every_frequency(kind: str, scale: int) -> None:
+    flow = flows(kind, scale)
+    generator = torch.Generator().manual_seed(1)
+    image = torch.randn(  # white, so with as much at the Nyquist frequency as anywhere
+        2, *canvas_shape(SHAPE, scale, 6), dtype=torch.float64, generator=generator
+    )
+    slopes = forward_model(flow, SHAPE, scale, pad=6).slopes(image)
+    for axis, slope in enumerate(slopes):
+        step = torch.zeros(2, dtype=torch.float64)
+        step[axis] = 1e-5
+        step = step if flow.ndim == 3 else step[:, None, None]
+        ahead, behind = (
+            forward_model(flow + off, SHAPE, scale, pad=6).forward(image) for off in (step, -step)
+        )
+        numeric = (ahead - behind) / 2e-5
+        torch.testing.assert_close(slope, numeric, atol=1e-7, rtol=1e-6)
+        assert not torch.allclose(slopes[1 - axis], numeric, atol=0.1)  # the axes' twin fails
+
+
+def test_the_slope_of_an_ideal_shift_is_another_one() -> None:
+    """A wave near the image's Nyquist frequency: a kernel of some taps hardly follows it."""
+    canvas = canvas_shape(SHAPE, 2, 16)
+    place = torch.arange(canvas[1], dtype=torch.float64)
+    wave, ideal = (
+        part(2 * math.pi * 0.48 * place).expand(1, *canvas) for part in (torch.cos, torch.sin)
+    )
+    ideal = -2 * math.pi * 0.48 * 2 * ideal
+    model = forward_model(flows("translation", 2)[:1], SHAPE, 2, pad=16)
+    exact, shifted = model.slopes(wave)[1], model.forward(ideal)
+    assert float((exact - shifted).abs().amax()) > 0.1 * float(shifted.abs().amax())
+
+
 def test_square_frames_are_not_special() -> None:
     flow = flows("translation", 2)
     square = forward_model(flow, (6, 6), 2, pad=4)
@@ -81,6 +116,8 @@ def test_a_part_of_a_batch_is_the_model_of_that_part(kind: str) -> None:
     frames = torch.randn(1, 3, *SHAPE, dtype=torch.float64)
     torch.testing.assert_close(part.forward(image), alone.forward(image))
     torch.testing.assert_close(part.adjoint(frames), alone.adjoint(frames))
+    for one, other in zip(part.slopes(image), alone.slopes(image), strict=True):
+        torch.testing.assert_close(one, other)
     assert torch.equal(part.inside, alone.inside)
 
 

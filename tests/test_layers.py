@@ -20,7 +20,7 @@ RANKS = [
     ["errors", "version", "once"],
     ["checks", "raw"],
     ["burst", "posterior", "config", "bootstrap", "tally"],
-    ["geometry", "filters", "scenes", "linear", "folding", "rpc", "extent", "product"],
+    ["geometry", "filters", "scenes", "linear", "folding", "rpc", "extent", "product", "kernel"],
     ["noise", "forward"],
     ["ops"],
     ["spectral", "prior", "local_prior", "theory", "registration"],

@@ -25,7 +25,6 @@ from pushframe.solver.bend import (
     bending,
     flow_of,
     lucas_kanade_bent,
-    slopes_of,
     smooth_basis,
 )
 from pushframe.solver.image import Reconstruction, reconstruct
@@ -140,12 +139,12 @@ def test_bends_are_told_from_translations(setting: str, change: dict, expected: 
 def test_one_frame_that_is_off_is_no_bend() -> None:
     flat = as_translations(made(frames=10).burst)
     basis = smooth_basis(SHAPE, flat.residual)
-    bent = flat.residual + 0.5 * slopes_of(flat.problem, flat.image)[0] * basis[1]
+    bent = flat.residual + 0.5 * flat.problem.model.slopes(flat.image)[0] * basis[1]
     one, most = (
         flat._replace(residual=torch.where(off[:, None, None], bent, flat.residual))
         for off in (torch.arange(10) == 3, torch.arange(10) > 2)
     )
-    shifted = flat._replace(residual=flat.residual + 0.5 * slopes_of(flat.problem, flat.image)[0])
+    shifted = flat._replace(residual=flat.residual + 0.5 * flat.problem.model.slopes(flat.image)[0])
     assert not bool(bending(shifted))  # off, and not bent
     assert [bool(bending(image)) for image in (flat, one, most)] == [False, True, True]
     assert [bool(all_bending(image)) for image in (flat, one, most)] == [False, False, True]

@@ -1,8 +1,7 @@
 """The forward model `v_t = D F_t u` (eq:degradation) and its adjoint.
 
-`F_t` is defined by one kernel: a sinc under a Kaiser window (beta 8, half-width 12 px of the
-image), its 24 taps normalised to sum one. Images live on a canvas that extends `pad` pixels
-beyond the reference's field on every side; beyond the canvas its edge values are repeated.
+`F_t` is defined by one `kernel`. Images live on a canvas that extends `pad` pixels beyond the
+reference's field on every side; beyond the canvas its edge values are repeated.
 """
 
 from __future__ import annotations
@@ -17,10 +16,19 @@ from torch import Tensor
 
 from .filters import LARGEST_MATRIX
 from .geometry import flow_field, pixel_grid
+from .kernel import (
+    HALF_WIDTH,
+    KAISER_BETA,
+    kaiser,
+    kaiser_slope,
+    sinc_slopes,
+    sinc_taps,
+    slope_of_share,
+    split_position,
+    tap_places,
+)
 from .once import made_once
 
-HALF_WIDTH = 12
-KAISER_BETA = 8.0
 FINE_TAPS = 6  # of the short kernel that reads an image of half the pixel size
 FINE_BETA = 13.2  # least error for what the long kernel passes, up to 0.307 cycles a fine px
 FINE_REACH = 36  # fine px, beyond which the first stage's filter has died away
@@ -37,6 +45,14 @@ class ForwardModel(Protocol):
 
     def adjoint(self, frames: Tensor) -> Tensor:
         """Frames to image: <forward(u), v> = <u, adjoint(v)>."""
+        ...
+
+    def slopes(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """How the frames of an image change with their flow along y and x, a low-res px.
+
+        Exactly: near the image's Nyquist frequency the kernel responds to a fraction of a pixel in
+        another way than an ideal shift does.
+        """
         ...
 
     def part(self, index: Tensor) -> ForwardModel:
@@ -71,54 +87,39 @@ def per_axis(
     return [work(size, *(value[k] for value in values)) for k, size in enumerate(shape)]
 
 
-def sinc_taps(fraction: Tensor) -> Tensor:
-    """The 24 weights that read a band-limited signal `fraction` of a pixel after tap 11.
-
-    fraction: (...,) in [0, 1). Returns (..., 24), for the pixels -11 to 12, summing to one.
-    """
-    distance = fraction[..., None] - _tap_places(fraction.device)
-    taps = torch.sinc(distance) * _kaiser(distance, HALF_WIDTH, KAISER_BETA)
-    return taps / taps.sum(-1, keepdim=True)
-
-
-@made_once
-def _tap_places(device: torch.device) -> Tensor:
-    """The pixels that the taps weigh, -11 to 12."""
-    return torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=device)
-
-
-def split_position(offset: Tensor) -> tuple[Tensor, Tensor]:
-    """Whole and fractional part of positions, (int64, in [0, 1))."""
-    whole = offset.floor()
-    return whole.long(), offset - whole
-
-
 class Translations:
     """One shift a frame: two banded matrices, rows and columns, stored dense."""
 
     def __init__(self, flow_px: Tensor, shape: tuple[int, int], scale: int, pad: int) -> None:
+        self.flow_px, self.shape, self.scale, self.pad = flow_px, shape, scale, pad
         whole, fraction = split_position(scale * flow_px.movedim(-1, 0))
-        taps = sinc_taps(fraction)
 
-        def centre(length: int, whole: Tensor) -> Tensor:
-            # s*x is whole, so positions are exact however far the pixel is from the origin
-            return torch.arange(length, device=whole.device) * scale + pad + whole[..., None]
-
-        def inside(length: int, centre: Tensor) -> Tensor:
+        def inside(length: int, whole: Tensor) -> Tensor:
+            centre = self._centre(length, whole)
             return centre == centre.clamp(0, scale * length + 2 * pad - 1)
 
-        def matrix(length: int, centre: Tensor, taps: Tensor) -> Tensor:
-            canvas = scale * length + 2 * pad
-            index = (centre[..., None] + _tap_places(centre.device)).clamp(0, canvas - 1)
+        down, right = per_axis(inside, shape, whole)
+        self.inside = down[..., :, None] & right[..., None, :]
+        rows, columns = self._matrices(whole, sinc_taps(fraction))
+        self.rows: Tensor = rows  # (B, N, H, h)
+        self.columns: Tensor = columns  # (B, N, W, w)
+
+    def _centre(self, length: int, whole: Tensor) -> Tensor:
+        """The canvas pixel at or before each sample along an axis, (..., length)."""
+        # s*x is whole, so positions are exact however far the pixel is from the origin
+        place = torch.arange(length, device=whole.device) * self.scale + self.pad
+        return place + whole[..., None]
+
+    def _matrices(self, whole: Tensor, taps: Tensor) -> Sequence[Tensor] | Tensor:
+        """The matrices of rows and columns, of taps (2, B, N, 24)."""
+
+        def matrix(length: int, whole: Tensor, taps: Tensor) -> Tensor:
+            canvas, centre = self.scale * length + 2 * self.pad, self._centre(length, whole)
+            index = (centre[..., None] + tap_places(centre.device)).clamp(0, canvas - 1)
             weight = taps[..., None, :].expand(*index.shape)
             return taps.new_zeros(*centre.shape, canvas).scatter_add_(-1, index, weight)
 
-        centres = per_axis(centre, shape, whole)
-        down, right = per_axis(inside, shape, centres)
-        self.inside = down[..., :, None] & right[..., None, :]
-        rows, columns = per_axis(matrix, shape, centres, taps)
-        self.rows: Tensor = rows  # (B, N, H, h)
-        self.columns: Tensor = columns  # (B, N, W, w)
+        return per_axis(matrix, self.shape, whole, taps)
 
     def forward(self, image: Tensor) -> Tensor:
         # one product for all frames' rows, then a small one a frame
@@ -137,8 +138,15 @@ class Translations:
         left = (frames @ self.columns).flatten(1, 2)
         return self.rows.flatten(1, 2).mT @ left
 
+    def slopes(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        whole, fraction = split_position(self.scale * self.flow_px.movedim(-1, 0))
+        down, right = copy.copy(self), copy.copy(self)
+        down.rows, right.columns = self._matrices(whole, self.scale * sinc_slopes(fraction))
+        return down.forward(image), right.forward(image)
+
     def part(self, index: Tensor) -> Translations:
         other = copy.copy(self)
+        other.flow_px = self.flow_px[index]
         other.rows, other.columns = self.rows[index], self.columns[index]
         other.inside = self.inside[index]
         return other
@@ -165,8 +173,8 @@ class Flows:
         self.shape = tuple(2 * length + FINE_TAPS for length in size)
         row, column = first.unbind(2)
         self.place = (row * self.shape[1] + column).flatten(1)  # (B, N*H*W)
-        weight = _fine_taps(fraction, (first - 1) % 2).permute(2, 5, 0, 1, 3, 4)
-        self.weight_y, self.weight_x = weight.flatten(3).contiguous()  # (6, B, N*H*W) each
+        self.fraction, self.odd, self.scale = fraction, first % 2 == 0, scale
+        self.weight_y, self.weight_x = _in_rows(_fine_taps(fraction, self.odd))
 
     def _places(self) -> Tensor:
         """Where the samples' first taps lie in the fine images of the batch, one after another."""
@@ -197,11 +205,23 @@ class Flows:
                 self._from_tap(fine, j, i).scatter_add_(0, place, weight_y[j] * along[i])
         return _refined_adjoint(fine.view(-1, *self.shape))
 
+    def slopes(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        down, right = copy.copy(self), copy.copy(self)
+        steep = 2 * self.scale * _fine_slopes(self.fraction, self.odd)  # of pixels half the size
+        down.weight_y, right.weight_x = _in_rows(steep)
+        return down.forward(image), right.forward(image)
+
     def part(self, index: Tensor) -> Flows:
         other = copy.copy(self)
         other.place, other.inside = self.place[index], self.inside[index]
+        other.fraction, other.odd = self.fraction[index], self.odd[index]
         other.weight_y, other.weight_x = self.weight_y[:, index], self.weight_x[:, index]
         return other
+
+
+def _in_rows(taps: Tensor) -> Tensor:
+    """Taps (B, N, 2, H, W, 6) of both axes, (2, 6, B, N*H*W)."""
+    return taps.permute(2, 5, 0, 1, 3, 4).flatten(3).contiguous()
 
 
 @made_once
@@ -213,11 +233,11 @@ def _fine_filter() -> Tensor:
     """
     size = 512
     step = torch.arange(-size // 2, size // 2, dtype=torch.float64)
-    kernel = torch.sinc(step / 2) * _kaiser(step, 2 * HALF_WIDTH, KAISER_BETA)
+    kernel = torch.sinc(step / 2) * kaiser(step, 2 * HALF_WIDTH, KAISER_BETA)
     kernel = torch.where(step.abs() <= 2 * HALF_WIDTH, kernel, 0)
     place = torch.linspace(-1, 1, 20001, dtype=torch.float64) * FINE_TAPS / 2
     waves = torch.cos(2 * torch.pi * torch.fft.fftfreq(size, dtype=torch.float64)[:, None] * place)
-    blur = waves @ _kaiser(place, FINE_TAPS / 2, FINE_BETA) * (place[1] - place[0])
+    blur = waves @ kaiser(place, FINE_TAPS / 2, FINE_BETA) * (place[1] - place[0])
     response = torch.fft.fft(torch.fft.ifftshift(kernel)).real
     sharpened = torch.fft.fftshift(torch.fft.ifft(response / blur).real)
     return sharpened[size // 2 - FINE_REACH : size // 2 + FINE_REACH + 1]
@@ -275,17 +295,24 @@ def _phases(like: Tensor) -> Tensor:
 def _fine_taps(fraction: Tensor, odd: Tensor) -> Tensor:
     """The 6 weights that read the fine image `fraction` of its pixel after tap 2, (..., 6).
 
-    odd: where tap 2 lies between pixels of the canvas. A constant is read without error.
+    odd: bool, where tap 2 lies between pixels of the canvas. A constant is read without error.
     """
+    distance, count = _from_fine_taps(fraction, odd)
+    weight = kaiser(distance, FINE_TAPS / 2, FINE_BETA)
+    return weight / (weight * count).sum(-1, keepdim=True)
+
+
+def _fine_slopes(fraction: Tensor, odd: Tensor) -> Tensor:
+    """The derivative of `_fine_taps` in the fraction, (..., 6)."""
+    distance, count = _from_fine_taps(fraction, odd)
+    reach = FINE_TAPS / 2, FINE_BETA
+    return slope_of_share(kaiser(distance, *reach), kaiser_slope(distance, *reach), count)
+
+
+def _from_fine_taps(fraction: Tensor, odd: Tensor) -> tuple[Tensor, Tensor]:
+    """How far from each tap is read, and how much of a constant the fine filter puts there."""
     tap = torch.arange(FINE_TAPS, device=fraction.device).to(fraction) - (FINE_TAPS // 2 - 1)
-    weight = _kaiser(fraction[..., None] - tap, FINE_TAPS / 2, FINE_BETA)
     filters = _fine_filter().to(fraction)
     even_sum, odd_sum = filters[FINE_REACH % 2 :: 2].sum(), filters[1 - FINE_REACH % 2 :: 2].sum()
     at_even = (tap.long() + odd[..., None]) % 2 == 0
-    return weight / (weight * torch.where(at_even, even_sum, odd_sum)).sum(-1, keepdim=True)
-
-
-def _kaiser(place: Tensor, reach: float, beta: float) -> Tensor:
-    """The Kaiser window, up to a factor, for places from -reach to reach."""
-    inner = torch.rsub(place.square(), beta**2, alpha=(beta / reach) ** 2)
-    return torch.special.i0(inner.clamp(min=1e-12).sqrt())
+    return fraction[..., None] - tap, torch.where(at_even, even_sum, odd_sum)

@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 
 from .folding import half_places, taken
-from .forward import HALF_WIDTH, per_axis, sinc_taps, split_position
+from .forward import per_axis
+from .kernel import HALF_WIDTH, sinc_taps, split_position
 from .linear import small_inverse, sum_of_products
 from .once import made_once
 from .ops.fused import kernels

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..forward import split_position
 from ..geometry import flow_field, pixel_grid
+from ..kernel import split_position
 from .fused import kernels
 
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ..filters import LARGEST_MATRIX
-from ..forward import per_axis, split_position
+from ..forward import per_axis
 from ..geometry import flow_field, pixel_grid
+from ..kernel import split_position
 
 
 class Splat(NamedTuple):

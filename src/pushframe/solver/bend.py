@@ -89,7 +89,7 @@ def _projected(made: Reconstruction) -> tuple[Tensor, Tensor]:
     weight = made.problem.precision[:, 1:].flatten(2)[:, :, None]
     shape = (made.residual.shape[-2], made.residual.shape[-1])
     basis = smooth_basis(shape, made.residual)
-    slopes = torch.stack(slopes_of(made.problem, made.image), 2)[:, 1:, None]
+    slopes = torch.stack(made.problem.model.slopes(made.image), 2)[:, 1:, None]
     columns = (slopes * basis[:, None]).flatten(4).flatten(2, 3)  # constants first
     score = (columns * weight) @ made.residual[:, 1:].flatten(2)[..., None]
     normal = (columns * weight) @ columns.mT
@@ -102,11 +102,6 @@ def _projected(made: Reconstruction) -> tuple[Tensor, Tensor]:
     normal = normal[..., 2:, 2:] - bend.mT @ answer[..., :-1]
     coefficients = torch.linalg.solve_ex(normal, score).result
     return (score * coefficients).mean((2, 3)), coefficients.square().sum((2, 3))
-
-
-def slopes_of(problem: GaussianProblem, image: Tensor) -> list[Tensor]:
-    """How each frame changes with its flow along y and x, a low-res px, each (B, N, H, W)."""
-    return [problem.model.forward(slope) for slope in image_slopes(problem, image)]
 
 
 def image_slopes(problem: GaussianProblem, image: Tensor) -> list[Tensor]:

@@ -21,7 +21,7 @@ from ..linear import conjugate_gradients
 from ..noise import frame_noise_var
 from ..prior import owed_to_spectrum, spectral_basis, spectrum_at
 from .belief import Belief
-from .bend import flow_of, image_slopes, slopes_of
+from .bend import flow_of, image_slopes
 from .coefficient_prior import CoefficientPrior
 from .determinant import determinant_slope, log_determinant
 from .mismatch import freedom_of
@@ -98,7 +98,7 @@ class Joint:
         predicted = self.problem.model.forward(self.image)
         self.residual = frames - self.level - predicted
         self.surprise = self.residual / budget.sqrt()  # of pixels left out too
-        down, right = slopes_of(self.problem, self.image)
+        down, right = self.problem.model.slopes(self.image)
         self.answers = (down, right, predicted + self.level)  # to its motion and gain
         bends = torch.stack([down, right], 2)[:, :, :, None] * self.basis
         whole = self.answers[2][:, :, None]
