@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -28,7 +29,7 @@ from pushframe.prior import (
     spectral_basis,
     spectrum_at,
 )
-from pushframe.spectral import LOW_ROWS, AliasBlocks, transfer, typical_rows
+from pushframe.spectral import LOW_ROWS, AliasBlocks, transfer, transfer_slopes, typical_rows
 
 CASES = [(2, (9, 10)), (3, (8, 7)), (4, (6, 6)), (2, (8, 8))]
 
@@ -95,7 +96,8 @@ def test_blocks_are_the_gaussian_posterior(scale: int) -> None:
 def test_determinant_slope_and_leverage_against_dense() -> None:
     solved, see, w, _ = blocks()
     count = half_weight(6, w)
-    turn = tuple(2j * math.pi * f for f in axis_frequencies((6, 6), 2, w))
+    down, right = (2j * math.pi * f for f in axis_frequencies((6, 6), 2, w))
+    slopes = solved.see.rows * down, solved.see.columns * right
     fy, fx = image_frequencies((6, 6), 2, w)
     total, mirrored = torch.zeros(5, 3), torch.zeros(5)
     for y in range(6):
@@ -106,10 +108,37 @@ def test_determinant_slope_and_leverage_against_dense() -> None:
             for kind, t in enumerate((*shifts, torch.ones(4))):
                 total[:, kind] += count[x] * ((h * t) * answer.mT).sum(-1).real
             mirrored += count[x] * ((h * shifts[0]) * (inverse.mT @ h.mH * w).mT).sum(-1).real
-    found = solved.determinant_slope(count, turn)[0]
+    found = solved.determinant_slope(count, slopes)[0]
     torch.testing.assert_close(found, total, atol=1e-3, rtol=1e-4)
     torch.testing.assert_close(solved.leverage(count)[0], total[:, 2], atol=1e-3, rtol=1e-4)
     assert (found[:, 0] - mirrored).abs().max() > 0.1  # twin: the inverse not conjugated
+
+
+@pytest.mark.parametrize(("scale", "lattice"), CASES)
+def test_the_determinant_grows_with_shifts_as_its_slope_says(scale: int, lattice: tuple) -> None:
+    flow = 1.6 * torch.rand(1, scale**2 + 2, 2, generator=generator()) - 0.8
+    w = 100 * (1 + torch.rand(1, scale**2 + 2, generator=generator(1)))
+    prior = 1 + torch.rand(1, scale**2, lattice[0], lattice[1] // 2 + 1, generator=generator(2))
+    count = half_weight(lattice[1], w)
+
+    def half_log_det(off: Tensor) -> Tensor:
+        log_det = AliasBlocks(transfer(flow + off, lattice, scale), w, prior).log_det
+        return (log_det * count).sum((-1, -2))[0] / 2
+
+    see = transfer(flow, lattice, scale)
+    exact = transfer_slopes(flow, lattice, scale)
+    fy, fx = axis_frequencies(lattice, scale, w)
+    ideal = 2j * math.pi * scale * fy * see.rows, 2j * math.pi * scale * fx * see.columns
+    solved = AliasBlocks(see, w, prior)
+    found, other = (solved.determinant_slope(count, slopes)[0, :, :2] for slopes in (exact, ideal))
+    step, numeric = 0.02 / scale, torch.zeros_like(found)
+    for frame, axis in itertools.product(range(scale**2 + 2), range(2)):
+        off = torch.zeros_like(flow)
+        off[0, frame, axis] = step
+        numeric[frame, axis] = (half_log_det(off) - half_log_det(-off)) / (2 * step)
+    size = float(numeric.norm())
+    assert float((found - numeric).norm()) < 0.02 * size
+    assert float((other - numeric).norm()) > 0.1 * size  # twin: ideal shifts
 
 
 def test_information_is_that_of_the_marginal_covariance() -> None:

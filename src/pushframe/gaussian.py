@@ -264,6 +264,12 @@ def node_prior(problem: GaussianProblem) -> Tensor:
     return spectrum_at(problem.knots, folded).repeat_interleave(problem.nodes, 0)
 
 
+def node_flows(problem: GaussianProblem) -> Tensor:
+    """The local translations at the nodes of a flow, (B * M, N, 2); of translations, these."""
+    nodes = problem.flow_px[:, :, None] if problem.nodes == 1 else _at_nodes(problem.flow_px)
+    return nodes.transpose(1, 2).flatten(0, 1)
+
+
 def node_blocks(problem: GaussianProblem, power: Tensor | None = None) -> AliasBlocks:
     """The blocks of the local translations at the nodes of a flow, a batch of B * M bursts.
 
@@ -271,8 +277,7 @@ def node_blocks(problem: GaussianProblem, power: Tensor | None = None) -> AliasB
     are a flow of one node.
     """
     lattice = (NODE_LATTICE, NODE_LATTICE)
-    nodes = problem.flow_px[:, :, None] if problem.nodes == 1 else _at_nodes(problem.flow_px)
-    see = transfer(nodes.transpose(1, 2).flatten(0, 1), lattice, problem.scale)
+    see = transfer(node_flows(problem), lattice, problem.scale)
     typical = problem.typical_precision().repeat_interleave(problem.nodes, 0)
     prior = node_prior(problem)
     if power is not None:

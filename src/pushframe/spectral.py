@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from .folding import half_places, taken
 from .forward import per_axis
-from .kernel import HALF_WIDTH, sinc_taps, split_position
+from .kernel import HALF_WIDTH, sinc_slopes, sinc_taps, split_position
 from .linear import small_inverse, sum_of_products
 from .once import made_once
 from .ops.fused import kernels
@@ -54,11 +55,7 @@ class Transfer:
     @cached_property
     def pairs(self) -> tuple[Tensor, Tensor]:
         """`conj(h_k) h_k'` of each axis, (B, N, s*s*a) and (B, N, s*s*c)."""
-        rows, columns = (
-            (axis.conj()[:, :, :, None] * axis[:, :, None]).flatten(2)
-            for axis in (self.rows, self.columns)
-        )
-        return rows, columns
+        return _pairs(self.rows, self.rows), _pairs(self.columns, self.columns)
 
     def part(self, index: Tensor) -> Transfer:
         """That of some bursts of the batch."""
@@ -77,8 +74,25 @@ class Transfer:
 
 def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Transfer:
     """What frames moved by flow_px (B, N, 2) see; the kernel is that of `forward`, exactly."""
+    rows, columns = _response(sinc_taps, flow_px, lattice, scale)
+    return Transfer(rows, columns, lattice[1])
+
+
+def transfer_slopes(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> tuple[Tensor, Tensor]:
+    """How the rows of `transfer` change with the flow along y, its columns along x, a low-res px.
+
+    Exactly: the kernel is no ideal shift near the image's Nyquist frequency.
+    """
+    rows, columns = _response(sinc_slopes, flow_px, lattice, scale)
+    return scale * rows, scale * columns
+
+
+def _response(
+    kernel: Callable[[Tensor], Tensor], flow_px: Tensor, lattice: tuple[int, int], scale: int
+) -> tuple[Tensor, Tensor]:
+    """Of taps at a fraction of a pixel, rows (B, N, s, a) and columns (B, N, s, c)."""
     whole, fraction = split_position(scale * flow_px.movedim(-1, 0))
-    taps = sinc_taps(fraction).to(torch.complex64)
+    taps = kernel(fraction).to(torch.complex64)
 
     def seen(size: int, whole: Tensor, taps: Tensor) -> Tensor:
         frequency, waves = _waves(scale * size, flow_px.device)
@@ -86,7 +100,7 @@ def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Transfer:
         return (taps @ waves).mul_(turned).unflatten(-1, (scale, size))
 
     rows, columns = per_axis(seen, lattice, whole, taps)
-    return Transfer(rows / scale, columns[..., : lattice[1] // 2 + 1], lattice[1])
+    return rows / scale, columns[..., : lattice[1] // 2 + 1]
 
 
 @made_once
@@ -174,17 +188,17 @@ class AliasBlocks:
         rows, columns = self.see.pairs
         return ((rows @ self._counted(count)) * columns).sum(-1).real * self.precision
 
-    def determinant_slope(self, count: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    def determinant_slope(self, count: Tensor, slopes: tuple[Tensor, Tensor]) -> Tensor:
         """Half the slope of `sum_l log det M` in each frame's shift (dy, dx) and gain, (B, N, 3).
 
-        `Re sum_l h_t T M^-1 h_t' w_t` for T = turn_y, turn_x and 1. turn: the derivative of a
-        shift at the frequencies of rows (s, a) and columns (s, c); imaginary.
+        `Re sum_l d_t M^-1 h_t' w_t` for d_t the derivatives of h_t. slopes: that of the rows in dy,
+        that of the columns in dx, of `transfer_slopes` or of an ideal shift.
         """
         rows, columns = self.see.pairs
-        down, right = (-part[:, None].expand(-1, self.scale, -1).flatten() for part in turn)
-        plain, turned = (torch.cat([rows, rows * down], 1) @ self._counted(count)).chunk(2, 1)
-        plain = plain * columns
-        sums = [(turned * columns).sum(-1), (plain * right).sum(-1), plain.sum(-1)]
+        down = _pairs(slopes[0], self.see.rows)
+        right = _pairs(slopes[1], self.see.columns)
+        plain, turned = (torch.cat([rows, down], 1) @ self._counted(count)).chunk(2, 1)
+        sums = [(turned * columns).sum(-1), (plain * right).sum(-1), (plain * columns).sum(-1)]
         return torch.stack(sums, -1).real * self.precision[..., None]
 
     def _counted(self, count: Tensor) -> Tensor:
@@ -236,6 +250,11 @@ class AliasBlocks:
         alone = torch.diag_embed(self.precision)[:, :, None, :, None]
         full = (own[:, :, :, None] * alone).flatten(3).flatten(1, 2)
         return full - (seen @ answer.mT) * (weight[:, :, None] * weight[:, None])
+
+
+def _pairs(one: Tensor, other: Tensor) -> Tensor:
+    """`conj(one_k) other_k'` along an axis, (B, N, s*s*a), of two (B, N, s, a)."""
+    return (one.conj()[:, :, :, None] * other[:, :, None]).flatten(2)
 
 
 def _all_rows(change: Tensor) -> Tensor:

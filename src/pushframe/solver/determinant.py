@@ -10,9 +10,9 @@ import math
 import torch
 from torch import Tensor
 
-from ..folding import axis_frequencies, half_weight
-from ..gaussian import GaussianProblem, node_blocks, spread_nodes
-from ..spectral import AliasBlocks
+from ..folding import half_weight
+from ..gaussian import GaussianProblem, node_blocks, node_flows, spread_nodes
+from ..spectral import AliasBlocks, transfer_slopes
 
 
 def log_determinant(problem: GaussianProblem) -> Tensor:
@@ -32,9 +32,8 @@ def determinant_slope(problem: GaussianProblem, basis: Tensor) -> Tensor:
     scale, blocks = problem.scale, _blocks(problem)
     shape = (problem.precision.shape[-2], problem.precision.shape[-1])
     lattice = (blocks.covariance.shape[-2], blocks.width)
-    rows, columns = axis_frequencies(lattice, scale, problem.knots)
-    turn = (2j * math.pi * scale * rows, 2j * math.pi * scale * columns)
-    slope = blocks.determinant_slope(half_weight(lattice[1], problem.knots), turn)
+    slopes = transfer_slopes(node_flows(problem), lattice, scale)
+    slope = blocks.determinant_slope(half_weight(lattice[1], problem.knots), slopes)
     slope = slope.unflatten(0, (len(problem.knots), -1)).permute(0, 2, 3, 1)  # (B, N, 3, M)
     field = spread_nodes(slope, shape) if problem.nodes > 1 else slope[..., None]
     usual = problem.typical_precision().clamp(min=1e-30)[..., None, None]

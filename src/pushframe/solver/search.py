@@ -259,7 +259,9 @@ class Search:
         if self.whole.gain_slope is not None:
             slope = torch.cat([slope[..., :2], self.whole.gain_slope[..., None]], -1)
         # the determinant grows with shifts and gains too
-        grown = self.blocks.determinant_slope(self.lattice.count, self.lattice.turn)
+        see, (down, right) = self.placed.see, self.lattice.turn
+        shifted = see.rows * down, see.columns * right
+        grown = self.blocks.determinant_slope(self.lattice.count, shifted)
         energy = self.whole.energy
         if self.whole.gain_slope is None or energy is None:
             energy = (power_of(self.image) / self.prior * self.lattice.count).sum((1, 2, 3))

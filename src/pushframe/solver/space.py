@@ -19,7 +19,7 @@ from .joint_certainty import covariance, evidence
 
 BENT_JITTER_PX = 0.4  # what bends, Lucas-Kanade's or none, may be off at the start
 STEPS = 10
-FEW_STEPS = 3  # from where motion is believed to be
+FEW_STEPS = 5  # from where motion is believed to be
 CONVERGED_PX, CONVERGED_GAIN = 0.005, 0.0005  # changes that end the steps
 LATE_ITERATIONS = 48  # of the steps that only hard bursts come to
 SETTLED = 2  # steps after which residuals tell of the frames, not of the motion
