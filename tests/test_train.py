@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from training import config, loss_curve, settings, write_images
 
@@ -143,6 +144,45 @@ def test_a_pooled_run_resumes_bit_for_bit(images: Path, tmp_path: Path) -> None:
     while step < 8:
         step = train(pooled(images), parts, resume=True, stop_after_minutes=0).progress.step
     assert same(whole, parts)
+
+
+@pytest.mark.parametrize("make", [config, pooled], ids=["adam", "muon"])
+def test_a_step_that_was_not_taken_is_not_counted(make, images: Path, tmp_path, monkeypatch) -> None:
+    """Else Adam would take other steps once the run is resumed."""
+    original = Desk.loss
+
+    def broken(self: Desk, step: int, shard: int) -> Tensor:
+        return original(self, step, shard) * (torch.nan if step == 2 else 1)
+
+    monkeypatch.setattr(Desk, "loss", broken)
+
+    def stop(line: dict, _: float) -> None:
+        if line["step"] == 6:
+            raise KeyboardInterrupt
+
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    chosen = make(images, log_every=3, checkpoint_every=4)
+    train(chosen, whole)
+    with pytest.raises(KeyboardInterrupt):
+        train(chosen, cut, on_log=stop)
+    assert read_state(cut)[0].step == 4
+    train(chosen, cut, resume=True)
+    assert same(whole, cut)
+    counts = {float(x) for name, x in load_file(cut / NAME).items() if name.startswith("step.")}
+    assert counts == {7}  # of 8
+
+
+def test_a_checkpoint_without_counts_goes_on(images: Path, tmp_path: Path) -> None:
+    """As they were written before; a run that took all its steps goes on as it would have."""
+    train(config(images), tmp_path / "whole")
+    run = tmp_path / "old"
+    train(config(images), run, stop_after_minutes=0)
+    with safe_open(run / NAME, "pt") as file:
+        facts = file.metadata()
+    tensors = {k: x for k, x in load_file(run / NAME).items() if not k.startswith("step.")}
+    save_file(tensors, run / NAME, metadata=facts)
+    train(config(images), run, resume=True)
+    assert same(tmp_path / "whole", run)
 
 
 class CountedStream:

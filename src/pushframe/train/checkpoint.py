@@ -1,7 +1,7 @@
 """Where a training run stands, in one file that is replaced whole: kill it at any moment.
 
-Weights, their average, and the optimiser's two moments are tensors of one safetensors file; step,
-time and configuration are its metadata. What the step draws at random is a function of seed and
+Weights, their average, the optimiser's two moments and its count of the steps that it took are
+tensors of one safetensors file; step, time and configuration are its metadata. What the step draws at random is a function of seed and
 step, so there is no other state.
 """
 
@@ -26,6 +26,7 @@ from ..model import Network
 NAME = "checkpoint.safetensors"
 LOG = "log.jsonl"
 MOMENTS = ("exp_avg", "exp_avg_sq")
+COUNT = "step"  # that the optimiser took: fewer than the run's where a gradient was no number
 
 
 @dataclass
@@ -81,8 +82,8 @@ def save_checkpoint(run: Path, state: State, config: dict[str, Any]) -> None:
     tensors = {f"network.{name}": value for name, value in state.network.state_dict().items()}
     tensors |= {f"average.{name}": value for name, value in state.average.items()}
     for name, parameter in state.network.named_parameters():
-        moments = state.optimiser.state.get(parameter, {})
-        tensors |= {f"{key}.{name}": moments[key] for key in MOMENTS if key in moments}
+        known = state.optimiser.state.get(parameter, {})
+        tensors |= {f"{key}.{name}": known[key] for key in (*MOMENTS, COUNT) if key in known}
     tensors = {name: value.detach().contiguous().cpu() for name, value in tensors.items()}
     facts = json.dumps({"progress": vars(state.progress), "config": config})
     with atomic_path(run / NAME) as draft:
@@ -114,19 +115,19 @@ def load_checkpoint(run: Path, state: State) -> None:
         for name, value in _part(tensors, "average").items():
             state.average[name].copy_(value)
         moments = {key: _part(tensors, key) for key in MOMENTS}
+        all_taken = dict.fromkeys(moments["exp_avg"], torch.tensor(float(state.progress.step)))
+        counts = _part(tensors, COUNT) or all_taken  # checkpoints of before had no counts
         for name, parameter in state.network.named_parameters():
             if name not in moments["exp_avg"]:
                 continue  # never had a gradient
-            count = torch.tensor(float(state.progress.step))
-            state.optimiser.state[parameter] = {
-                # the fused optimiser counts on the device
-                "step": count.to(parameter.device) if parameter.is_cuda else count,
-                **{
-                    key: torch.empty_like(parameter).copy_(values[name])
-                    for key, values in moments.items()
-                    if name in values
-                },
+            known = {
+                key: torch.empty_like(parameter).copy_(values[name])
+                for key, values in moments.items()
+                if name in values
             }
+            if name in counts:  # the fused optimiser counts on the device
+                known[COUNT] = counts[name].to(parameter.device, copy=True)
+            state.optimiser.state[parameter] = known
     except (KeyError, RuntimeError) as error:
         raise FileError(
             f"{run / NAME}: expected the network of this configuration, got another ({error}): "
