@@ -147,7 +147,9 @@ def test_a_pooled_run_resumes_bit_for_bit(images: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [config, pooled], ids=["adam", "muon"])
-def test_a_step_that_was_not_taken_is_not_counted(make, images: Path, tmp_path, monkeypatch) -> None:
+def test_a_step_that_was_not_taken_is_not_counted(
+    make, images: Path, tmp_path, monkeypatch
+) -> None:
     """Else Adam would take other steps once the run is resumed."""
     original = Desk.loss
 

@@ -15,6 +15,7 @@ from ..errors import FileError, UsageError
 from ..train import TrainConfig, load_train_config, train
 from ..train.book import WEIGHTS
 from ..train.checkpoint import LOG, NAME, read_state
+from ..train.memory import enough_memory
 from ..train.team import Team
 from .console import JSON_OPTION, check_device, err, flattened, out, print_json
 
@@ -69,7 +70,7 @@ def command(
             f"expected a new or empty folder, got {to}: choose another --out, or go on with "
             "--resume"
         )
-    with _live() as on_log:
+    with _live() as on_log, enough_memory(chosen, to):
         state = train(chosen, to, device, resume, stop_after_minutes, skip_bad, on_log)
     if not Team.is_led_from_here():
         return

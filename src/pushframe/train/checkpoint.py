@@ -1,8 +1,8 @@
 """Where a training run stands, in one file that is replaced whole: kill it at any moment.
 
 Weights, their average, the optimiser's two moments and its count of the steps that it took are
-tensors of one safetensors file; step, time and configuration are its metadata. What the step draws at random is a function of seed and
-step, so there is no other state.
+tensors of one safetensors file; step, time and configuration are its metadata. What the step draws
+at random is a function of seed and step, so there is no other state.
 """
 
 from __future__ import annotations
