@@ -14,6 +14,8 @@ import torch
 from safetensors.torch import load_file
 from training import settings, write_images
 
+from pushframe.weights import read_card
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import paper_tables  # noqa: E402
@@ -83,6 +85,8 @@ def test_twins_share_steps_and_start(out: Path) -> None:
     names = ("self-sup", "supervised", "uncorrected", "detail")
     assert set(runs) == {f"{network}-{name}" for network in NETWORKS for name in names}
     for network, steps in zip(NETWORKS, (4, 3), strict=True):
+        card = read_card(out / "runs" / f"{network}-self-sup" / "weights.safetensors")
+        assert card["network"] == network
         assert set(found[network]["steps"].values()) == {steps}
         one, other = (runs[f"{network}-{name}"] for name in ("self-sup", "supervised"))
         gap = max(float((one[name] - other[name]).abs().max()) for name in one if "network" in name)

@@ -10,23 +10,26 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from conftest import sources
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from training import config, loss_curve, settings, write_images
 
+from pushframe.burst import Burst
 from pushframe.data import Batch, ImageStream
 from pushframe.errors import FileError, TrainingError, UsageError
 from pushframe.io import atomic_path, write_burst
 from pushframe.loss import supervised_nll
-from pushframe.model import HdrDsp, Motion, OnSolver, OnSolverConfig
+from pushframe.model import HdrDsp, HdrDspConfig, Motion, Network, OnSolver, OnSolverConfig
 from pushframe.posterior import Posterior
-from pushframe.simulate import PRESETS, simulate_one, with_options
+from pushframe.simulate import PRESETS, simulate, simulate_one, with_options
 from pushframe.train import checkpoint, train
 from pushframe.train.checkpoint import NAME, clear_leftovers, read_state
 from pushframe.train.config import ScheduleConfig, TrainConfig, load_train_config
@@ -37,6 +40,7 @@ from pushframe.train.step import (
     reference_loss,
     registered,
     without_lost,
+    without_reference,
 )
 from pushframe.train.team import Team
 from pushframe.weights import load_weights
@@ -290,12 +294,16 @@ def test_shards_must_fit_the_team() -> None:
         Team(0, 2).shards(1)
 
 
+@pytest.mark.parametrize("network", ["hdr_dsp", "on_solver"])
 @pytest.mark.parametrize("kind", ["self_supervised", "mse", "supervised"])
 def test_self_supervised_training_cannot_see_the_truth(
-    kind: str, images: Path, tmp_path: Path, monkeypatch
+    kind: str, network: str, images: Path, tmp_path: Path, monkeypatch
 ) -> None:
     """With the truth replaced by NaN, and the true motion too, the weights are the same bits."""
-    plain = config(images, loss__kind=kind)
+    make = config
+    if network == "on_solver":
+        make = partial(pooled, motion="solver", data__uses=1, schedule__steps=4)
+    plain = make(images, loss__kind=kind)
     train(plain, tmp_path / "plain")
     original = ImageStream.batch
 
@@ -311,6 +319,51 @@ def test_self_supervised_training_cannot_see_the_truth(
         return
     train(plain, tmp_path / "poisoned")
     assert same(tmp_path / "plain", tmp_path / "poisoned")
+
+
+@pytest.fixture(scope="module")
+def moved() -> tuple[Burst, Motion]:
+    """Bursts whose motion is known, however it was found."""
+    setting = with_options(PRESETS["paper"], size=24, frames=5)
+    made = simulate(sources(setting, 2), setting, torch.Generator().manual_seed(0))
+    return made.burst, Motion(made.flow_px, torch.ones_like(made.burst.exposure))
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        HdrDsp(HdrDspConfig(features=8, encoder_blocks=1, decoder_blocks=1)),
+        OnSolver(OnSolverConfig(features=8, proposal_blocks=1, verdict_blocks=1)),
+    ],
+    ids=["hdr_dsp", "on_solver"],
+)
+@pytest.mark.parametrize("spoil", [torch.nan, None], ids=["nan", "noise"])
+def test_self_supervised_training_cannot_see_the_reference(
+    spoil: float | None, network: Network, moved: tuple[Burst, Motion]
+) -> None:
+    """Whatever its pixels are, the prediction is the same bits; only what it must meet differs."""
+    burst, motion = moved
+    torch.manual_seed(3)
+    other = burst.frames.clone()
+    other[:, 0] = torch.rand_like(other[:, 0]) if spoil is None else spoil
+    spoilt, tau = dataclasses.replace(burst, frames=other), torch.tensor([[1, 0], [0, 1]])
+
+    def predicted(case: Burst) -> Posterior:
+        return network.conclude(without_reference(network, case, motion, tau).given)
+
+    with torch.no_grad():
+        plain, blind = predicted(burst), predicted(spoilt)
+        fed, seeing = (network(case, motion.shifted(tau, 2)) for case in (burst, spoilt))
+    for name in ("mean", "var"):
+        one, other_one, whole, other_whole = (
+            getattr(posterior, name) for posterior in (plain, blind, fed, seeing)
+        )
+        assert bool(torch.isfinite(one).all())
+        assert torch.equal(one, other_one)
+        assert not torch.equal(whole, other_whole)  # twin: fed with the reference
+    target = without_reference(network, spoilt, motion, tau).target
+    assert target is not None
+    assert torch.equal(target.frames[:, 0].nan_to_num(), other[:, 0].nan_to_num())
 
 
 @pytest.mark.parametrize("value", [torch.nan, 1e6])
