@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from training import settings, write_images
@@ -142,3 +143,24 @@ def test_a_gpu_that_is_full_leaves_the_last_checkpoint(
     monkeypatch.undo()
     assert CliRunner().invoke(app, [*words, "--resume"]).exit_code == 0
     assert read_state(run)[0].step == 4
+
+
+def test_what_is_left_out_is_said(words: list[str], tmp_path: Path) -> None:
+    """On stderr, in the log, and as JSON; and nothing where nothing was."""
+    spoilt = tmp_path / "images" / "scene1.npy"
+    pixels = np.load(spoilt)
+    pixels[3, 4] = np.nan
+    np.save(spoilt, pixels)
+    assert CliRunner().invoke(app, words).exit_code == 1  # BurstError, 2 for `main`
+    done = CliRunner().invoke(app, [*words, "--skip-bad", "--json"])
+    assert done.exit_code == 0, done.exception
+    (said,) = json.loads(done.stdout)["left_out"]
+    assert said.startswith("scene1.npy was left out: expected ")
+    assert "without nodata, got 1 such pixels" in said
+    assert done.stderr.count(f"note: {said}") == 1
+    first = (tmp_path / "run" / "log.jsonl").read_text().splitlines()[0]
+    assert json.loads(first) == {"step": 0, "left_out": [said]}
+    spoilt.unlink()
+    whole = CliRunner().invoke(app, [*words, "--skip-bad", "--json", "--resume"])
+    assert json.loads(whole.stdout)["left_out"] == []
+    assert "note:" not in whole.stderr

@@ -492,6 +492,14 @@ def test_an_unreadable_burst_is_named_and_skipped_only_if_told(
     assert not (tmp_path / "run").exists()
     state = train(config(images, **only), tmp_path / "run", skip_bad=True)
     assert state.progress.step == 8
+    lines = [json.loads(x) for x in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert lines[0]["step"] == 0
+    assert "b1.npz was left out: " in "".join(lines[0]["left_out"])
+    assert [line for line in lines[1:] if "left_out" in line] == []
+    for name in ("b0", "b2"):
+        (bursts / f"{name}.npz").unlink()
+    with pytest.raises(FileError, match=r"got none in .*bursts; b1\.npz was left out: "):
+        train(config(images, **only), tmp_path / "none", skip_bad=True)
 
 
 def test_drifting_bursts_are_registered_as_such(images: Path) -> None:

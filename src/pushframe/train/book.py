@@ -49,6 +49,8 @@ class Book:
             self.log = Log(run, state.progress.step)
             if state.progress.step == 0:  # so that --resume works from the very start
                 save_checkpoint(run, state, dataclasses.asdict(config))
+        if material.left_out:
+            self._write(left_out=material.left_out)
 
     def keep(self, loss: Tensor, norm: Tensor) -> None:
         """Take note of one step, and do what is due after it."""
