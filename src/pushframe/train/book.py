@@ -114,7 +114,7 @@ class Book:
             self._checked_mean()  # what is saved must be good
         if self.team.leads:
             save_checkpoint(self.run, self.state, dataclasses.asdict(self.config))
-            card = self.material.card(self.config, self.state.progress, self.figures)
+            card = self.material.card(self.config, self.state, self.figures)
             save_weights(self.state.network, self.run / WEIGHTS, card, self.state.average)
         self.saved = self.state.progress.step
 

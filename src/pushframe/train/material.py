@@ -27,7 +27,7 @@ from ..data import (
 from ..metrics import Metrics
 from ..model import Motion, MotionKind, Network, estimate_motion, find_motion
 from ..version import __version__
-from .checkpoint import Progress
+from .checkpoint import State
 from .config import LossConfig, TrainConfig
 from .step import reference_loss
 
@@ -44,18 +44,20 @@ class Material:
     origin: dict[str, Any]
     left_out: list[str]
 
-    def card(
-        self, config: TrainConfig, progress: Progress, figures: dict[str, Any]
-    ) -> dict[str, Any]:
-        """What the weights of this run should say of themselves."""
+    def card(self, config: TrainConfig, state: State, figures: dict[str, Any]) -> dict[str, Any]:
+        """What the weights of this run should say of themselves, and of those it started from."""
+        progress, before = state.progress, state.ancestors
+        lineage = {"started_from": before[-1]["weights"], "ancestors": before} if before else {}
         return {
             "trained_on": self.origin,
             "steps": progress.step,
             "minutes": round(progress.seconds / 60, 2),
+            "bursts": config.data.different(progress.step),
             "validation": figures,
             "config": dataclasses.asdict(config),
             "version": __version__,
             "commit": _commit(),
+            **lineage,
         }
 
 
