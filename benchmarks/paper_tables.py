@@ -1,12 +1,14 @@
 """The paper's evaluation: twins trained with and without truth, Table 1, Table 2 and Figure 1.
 
-    python benchmarks/paper_tables.py --config configs/paper_twins.toml --out twins \
-        --networks hdr_dsp --minutes 20 --device cuda --test ../shared/data/hr/test
+    python benchmarks/paper_tables.py --out twins --minutes 20 --device cuda \
+        --config configs/paper_twins.toml configs/paper_twins_on_solver.toml \
+        --test ../shared/data/hr/test
 
-Twins share steps, batch, initial weights, bursts and motion; the supervised one sees the truth,
-and the reference among its inputs. `--minutes` is measured once and becomes a number of steps, the
-same for all runs of a network. With `--stop-after-minutes` the command ends early: give it again,
-and it goes on from the checkpoints. When all runs are done the tables are written.
+Each configuration names its network, which gets twins of its own. Twins share steps, batch,
+initial weights, bursts and motion; the supervised one sees the truth, and the reference among its
+inputs. `--minutes` is measured once and becomes a number of steps, the same for all runs of a
+network. With `--stop-after-minutes` the command ends early: give it again, and it goes on from the
+checkpoints. When all runs are done the tables are written.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import torch
 from paper_figure import figure_1
 
 from pushframe.burst import Burst
+from pushframe.errors import PushframeError, UsageError
 from pushframe.evaluate import evaluate
 from pushframe.methods import METHODS, Estimate, Method, run_network
 from pushframe.model import Network, estimate_motion
@@ -49,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     deadline = time.monotonic() + 60 * options.stop_after_minutes
     runs = TWINS | (ABLATIONS if options.ablations else {})
     for network in options.networks:
-        steps = options.steps or planned_steps(network, options)
+        steps = options.steps[network] or planned_steps(network, options)
         for name, changes in runs.items():
             config = configured(network, options, steps, changes)
             if not finish(config, run_folder(options.out, network, name), options, deadline):
@@ -61,11 +64,22 @@ def main(arguments: list[str] | None = None) -> None:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--config", type=Path, default=Path("configs/paper_twins.toml"))
+    parser.add_argument(
+        "--config",
+        type=Path,
+        nargs="+",
+        default=[Path("configs/paper_twins.toml")],
+        help="one for each network, which it names",
+    )
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--networks", type=lambda text: text.split(","), default=["hdr_dsp"])
     parser.add_argument("--minutes", type=float, default=20.0, help="of each run")
-    parser.add_argument("--steps", type=int, default=0, help="of each run, instead of minutes")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        nargs="+",
+        default=[0],
+        help="of each run, instead of minutes: one number, or one for each --config",
+    )
     parser.add_argument("--ablations", action="store_true", help="train the ablated losses too")
     parser.add_argument("--stop-after-minutes", type=float, default=float("inf"))
     parser.add_argument("--test", default="../shared/data/hr/test", help="images or scene:SEED")
@@ -75,7 +89,33 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the test bursts")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--set", dest="settings", action="append", default=[])
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    try:
+        options.networks = networks_of(options.config, options.settings)
+    except PushframeError as error:
+        parser.error(str(error))
+    counts = options.steps * len(options.config) if len(options.steps) == 1 else options.steps
+    if len(counts) != len(options.config):
+        parser.error(
+            f"expected one number of --steps, or {len(options.config)}, one for each --config, "
+            f"got {len(counts)}"
+        )
+    options.steps = dict(zip(options.networks, counts, strict=True))
+    return options
+
+
+def networks_of(paths: list[Path], settings: list[str]) -> dict[str, Path]:
+    """The configuration of each network, by the name that is in it."""
+    found: dict[str, Path] = {}
+    for path in paths:
+        name = load_train_config(path, settings).network
+        if name in found:
+            raise UsageError(
+                f"expected one --config for each network, got {found[name]} and {path}, both of "
+                f"{name}: leave one out, or give it an --out of its own"
+            )
+        found[name] = path
+    return found
 
 
 def run_folder(out: Path, network: str, name: str) -> Path:
@@ -86,8 +126,7 @@ def configured(
     network: str, options: argparse.Namespace, steps: int, changes: list[str]
 ) -> TrainConfig:
     length = [f"schedule.steps={steps}", "schedule.minutes=0.0"]
-    named = [f"network={network}", *options.settings, *length, *changes]
-    return load_train_config(options.config, named)
+    return load_train_config(options.networks[network], [*options.settings, *length, *changes])
 
 
 def planned_steps(network: str, options: argparse.Namespace) -> int:

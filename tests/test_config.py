@@ -84,6 +84,19 @@ def test_what_does_not_fit_is_named(override: str, message: str) -> None:
         load_config(Outer(), overrides=[override])
 
 
+def test_the_file_at_fault_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    for text, said in (("step = 3", "did you mean 'steps'"), ("steps = 0.5", "to be int, got 0.5")):
+        file.write_text(f"{text}\n")
+        with pytest.raises(UsageError, match=rf"run\.toml: expected .*{said}"):
+            load_config(Outer(), file, ["kind=b"])
+    file.write_text("steps = 3\n")
+    with pytest.raises(UsageError, match=r"^expected a known option, got 'stepz'"):
+        load_config(Outer(), file, ["stepz=3"])  # no fault of the file
+    with pytest.raises(UsageError, match=r"^expected steps within 1e\+18, got 10000"):
+        load_config(Outer(), file, [f"steps={10**19}"])
+
+
 def test_a_mark_of_byte_order_is_no_statement(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text("", encoding="utf-8-sig")

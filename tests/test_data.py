@@ -187,10 +187,17 @@ def test_bad_images_are_named_and_skipped_only_if_told(tmp_path: Path) -> None:
     np.save(folder / "scene1.npy", pixels)
     with pytest.raises(BurstError, match=r"scene1\.npy without nodata, got 1 such"):
         read_images(folder)
-    assert [image.name for image in read_images(folder, skip_bad=True)] == [
+    left_out: list[str] = []
+    assert [image.name for image in read_images(folder, left_out)] == [
         "scene0.npy",
         "scene2.npy",
     ]
+    assert len(left_out) == 1
+    assert left_out[0].startswith("scene1.npy was left out: expected ")
+    for name in ("scene0", "scene2"):
+        (folder / f"{name}.npy").unlink()
+    with pytest.raises(BurstError, match=r"got none in .*; scene1\.npy was left out: expected"):
+        read_images(folder, [])
     with pytest.raises(FileError, match="a folder of images"):
         read_images(tmp_path / "none")
 

@@ -145,6 +145,45 @@ def test_a_masked_frame_is_no_frame(made) -> None:
     assert float(twin.square().mean().sqrt()) > 1
 
 
+@pytest.mark.parametrize("frames", [1, 30])
+def test_one_frame_and_many_run(frames: int) -> None:
+    setting = with_options(PRESETS["paper"], size=24, frames=frames)
+    made = simulate(sources(setting, 2), setting, torch.Generator().manual_seed(0))
+    exact = Motion(made.flow_px, torch.ones_like(made.burst.exposure))
+    with torch.no_grad():
+        posterior = network()(made.burst, exact)
+    assert posterior.mean.shape == (2, 48, 48)
+    assert bool(torch.isfinite(posterior.mean).all())
+    assert bool(torch.isfinite(posterior.var).all())
+    assert bool((posterior.var > 0).all())
+    middle = (..., slice(8, -8), slice(8, -8))  # an image, not the level of a burst that is lost
+    error = (posterior.mean - made.truth)[middle].var()
+    assert float(error) < 0.7 * float(made.truth[middle].var())
+
+
+@pytest.mark.parametrize("value", [-1e4, 7.0])
+def test_what_lies_under_a_mask_changes_nothing(value: float, made) -> None:
+    burst, motion, _ = made
+    valid = burst.valid.clone()
+    valid[:, 0, 3:9, 4:7] = False
+    valid[:, 2, 10:13, 8:20] = False
+    spoilt = torch.where(valid, burst.frames, value)
+    net = network()
+    with torch.no_grad():
+        one, other, seen = (
+            net(dataclasses.replace(burst, frames=frames, valid=mask), motion)
+            for frames, mask in (
+                (burst.frames, valid),
+                (spoilt, valid),
+                (spoilt, burst.valid),  # twin: the mask forgotten
+            )
+        )
+    assert bool(torch.isfinite(one.mean).all())
+    assert torch.equal(one.mean, other.mean)
+    assert torch.equal(one.var, other.var)
+    assert not torch.equal(one.mean, seen.mean)
+
+
 def test_scale_three_and_flows_at_every_pixel_run(made) -> None:
     burst, motion, _ = made
     with torch.no_grad():

@@ -10,22 +10,26 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from conftest import sources
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from training import config, loss_curve, settings, write_images
 
+from pushframe.burst import Burst
 from pushframe.data import Batch, ImageStream
 from pushframe.errors import FileError, TrainingError, UsageError
 from pushframe.io import atomic_path, write_burst
 from pushframe.loss import supervised_nll
-from pushframe.model import HdrDsp, Motion, OnSolver, OnSolverConfig
+from pushframe.model import HdrDsp, HdrDspConfig, Motion, Network, OnSolver, OnSolverConfig
 from pushframe.posterior import Posterior
-from pushframe.simulate import PRESETS, simulate_one, with_options
+from pushframe.simulate import PRESETS, simulate, simulate_one, with_options
 from pushframe.train import checkpoint, train
 from pushframe.train.checkpoint import NAME, clear_leftovers, read_state
 from pushframe.train.config import ScheduleConfig, TrainConfig, load_train_config
@@ -36,6 +40,7 @@ from pushframe.train.step import (
     reference_loss,
     registered,
     without_lost,
+    without_reference,
 )
 from pushframe.train.team import Team
 from pushframe.weights import load_weights
@@ -145,6 +150,47 @@ def test_a_pooled_run_resumes_bit_for_bit(images: Path, tmp_path: Path) -> None:
     assert same(whole, parts)
 
 
+@pytest.mark.parametrize("make", [config, pooled], ids=["adam", "muon"])
+def test_a_step_that_was_not_taken_is_not_counted(
+    make, images: Path, tmp_path, monkeypatch
+) -> None:
+    """Else Adam would take other steps once the run is resumed."""
+    original = Desk.loss
+
+    def broken(self: Desk, step: int, shard: int) -> Tensor:
+        return original(self, step, shard) * (torch.nan if step == 2 else 1)
+
+    monkeypatch.setattr(Desk, "loss", broken)
+
+    def stop(line: dict, _: float) -> None:
+        if line["step"] == 6:
+            raise KeyboardInterrupt
+
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    chosen = make(images, log_every=3, checkpoint_every=4)
+    train(chosen, whole)
+    with pytest.raises(KeyboardInterrupt):
+        train(chosen, cut, on_log=stop)
+    assert read_state(cut)[0].step == 4
+    train(chosen, cut, resume=True)
+    assert same(whole, cut)
+    counts = {float(x) for name, x in load_file(cut / NAME).items() if name.startswith("step.")}
+    assert counts == {7}  # of 8
+
+
+def test_a_checkpoint_without_counts_goes_on(images: Path, tmp_path: Path) -> None:
+    """As they were written before; a run that took all its steps goes on as it would have."""
+    train(config(images), tmp_path / "whole")
+    run = tmp_path / "old"
+    train(config(images), run, stop_after_minutes=0)
+    with safe_open(run / NAME, "pt") as file:
+        facts = file.metadata()
+    tensors = {k: x for k, x in load_file(run / NAME).items() if not k.startswith("step.")}
+    save_file(tensors, run / NAME, metadata=facts)
+    train(config(images), run, resume=True)
+    assert same(tmp_path / "whole", run)
+
+
 class CountedStream:
     """Batches whose bursts carry their number in the exposure of their second frame."""
 
@@ -248,12 +294,16 @@ def test_shards_must_fit_the_team() -> None:
         Team(0, 2).shards(1)
 
 
+@pytest.mark.parametrize("network", ["hdr_dsp", "on_solver"])
 @pytest.mark.parametrize("kind", ["self_supervised", "mse", "supervised"])
 def test_self_supervised_training_cannot_see_the_truth(
-    kind: str, images: Path, tmp_path: Path, monkeypatch
+    kind: str, network: str, images: Path, tmp_path: Path, monkeypatch
 ) -> None:
     """With the truth replaced by NaN, and the true motion too, the weights are the same bits."""
-    plain = config(images, loss__kind=kind)
+    make = config
+    if network == "on_solver":
+        make = partial(pooled, motion="solver", data__uses=1, schedule__steps=4)
+    plain = make(images, loss__kind=kind)
     train(plain, tmp_path / "plain")
     original = ImageStream.batch
 
@@ -269,6 +319,51 @@ def test_self_supervised_training_cannot_see_the_truth(
         return
     train(plain, tmp_path / "poisoned")
     assert same(tmp_path / "plain", tmp_path / "poisoned")
+
+
+@pytest.fixture(scope="module")
+def moved() -> tuple[Burst, Motion]:
+    """Bursts whose motion is known, however it was found."""
+    setting = with_options(PRESETS["paper"], size=24, frames=5)
+    made = simulate(sources(setting, 2), setting, torch.Generator().manual_seed(0))
+    return made.burst, Motion(made.flow_px, torch.ones_like(made.burst.exposure))
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        HdrDsp(HdrDspConfig(features=8, encoder_blocks=1, decoder_blocks=1)),
+        OnSolver(OnSolverConfig(features=8, proposal_blocks=1, verdict_blocks=1)),
+    ],
+    ids=["hdr_dsp", "on_solver"],
+)
+@pytest.mark.parametrize("spoil", [torch.nan, None], ids=["nan", "noise"])
+def test_self_supervised_training_cannot_see_the_reference(
+    spoil: float | None, network: Network, moved: tuple[Burst, Motion]
+) -> None:
+    """Whatever its pixels are, the prediction is the same bits; only what it must meet differs."""
+    burst, motion = moved
+    torch.manual_seed(3)
+    other = burst.frames.clone()
+    other[:, 0] = torch.rand_like(other[:, 0]) if spoil is None else spoil
+    spoilt, tau = dataclasses.replace(burst, frames=other), torch.tensor([[1, 0], [0, 1]])
+
+    def predicted(case: Burst) -> Posterior:
+        return network.conclude(without_reference(network, case, motion, tau).given)
+
+    with torch.no_grad():
+        plain, blind = predicted(burst), predicted(spoilt)
+        fed, seeing = (network(case, motion.shifted(tau, 2)) for case in (burst, spoilt))
+    for name in ("mean", "var"):
+        one, other_one, whole, other_whole = (
+            getattr(posterior, name) for posterior in (plain, blind, fed, seeing)
+        )
+        assert bool(torch.isfinite(one).all())
+        assert torch.equal(one, other_one)
+        assert not torch.equal(whole, other_whole)  # twin: fed with the reference
+    target = without_reference(network, spoilt, motion, tau).target
+    assert target is not None
+    assert torch.equal(target.frames[:, 0].nan_to_num(), other[:, 0].nan_to_num())
 
 
 @pytest.mark.parametrize("value", [torch.nan, 1e6])
@@ -397,6 +492,14 @@ def test_an_unreadable_burst_is_named_and_skipped_only_if_told(
     assert not (tmp_path / "run").exists()
     state = train(config(images, **only), tmp_path / "run", skip_bad=True)
     assert state.progress.step == 8
+    lines = [json.loads(x) for x in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert lines[0]["step"] == 0
+    assert "b1.npz was left out: " in "".join(lines[0]["left_out"])
+    assert [line for line in lines[1:] if "left_out" in line] == []
+    for name in ("b0", "b2"):
+        (bursts / f"{name}.npz").unlink()
+    with pytest.raises(FileError, match=r"got none in .*bursts; b1\.npz was left out: "):
+        train(config(images, **only), tmp_path / "none", skip_bad=True)
 
 
 def test_drifting_bursts_are_registered_as_such(images: Path) -> None:

@@ -13,12 +13,14 @@ from typing import Any, TypeVar
 
 from .errors import FileError, UsageError
 
+LARGEST = 10**18  # of whole numbers, which must fit into 64 bits
+
 T = TypeVar("T")
 
 
 def load_config(base: T, path: Path | None = None, overrides: Sequence[str] = ()) -> T:
     """`base` with the values of a TOML file, then of `a.b=c` overrides, put in its place."""
-    return load_values(base, read_values(path, overrides))
+    return load_values(base, read_values(path, overrides), path, overrides)
 
 
 def read_values(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -45,10 +47,29 @@ def read_values(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, A
     return values
 
 
-def load_values(base: T, values: Mapping[str, Any]) -> T:
-    """`base` with nested `values` put in its place; what does not fit is refused."""
-    merged: T = _merge(base, values, "")
+def load_values(
+    base: T, values: Mapping[str, Any], path: Path | None = None, overrides: Sequence[str] = ()
+) -> T:
+    """`base` with nested `values` put in its place; what does not fit is refused.
+
+    path, overrides: where the values were read; the file is named unless it is free of the fault.
+    """
+    try:
+        merged: T = _merge(base, values, "")
+    except UsageError as error:
+        if path is None or _fault(base, read_values(None, overrides)) == str(error):
+            raise
+        raise UsageError(f"{path}: {error}") from error
     return merged
+
+
+def _fault(base: Any, values: Mapping[str, Any]) -> str:
+    """What is said of values that do not fit; nothing of those that do."""
+    try:
+        _merge(base, values, "")
+    except UsageError as error:
+        return str(error)
+    return ""
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
@@ -99,6 +120,8 @@ def _fit(value: Any, hint: Any, name: str) -> Any:
             return tuple(_fit(item, kind, name) for item, kind in zip(value, kinds, strict=True))
     elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
+    elif hint is int and type(value) is int and abs(value) > LARGEST:
+        raise UsageError(f"expected {name} within {LARGEST:.0e}, got {value}: lower it")
     elif hint in (int, bool, str) and type(value) is hint:
         return value
     wanted = " or ".join(map(repr, arguments)) if origin is typing.Literal else _spell(hint)

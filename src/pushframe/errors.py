@@ -22,4 +22,4 @@ class MissingPackageError(PushframeError):
 
 
 class TrainingError(PushframeError):
-    """A training run that cannot go on: its loss is not a number any more, or explodes."""
+    """A training run that cannot go on: its loss is no number or explodes, or memory is short."""

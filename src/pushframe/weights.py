@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping
 from importlib import resources
@@ -21,6 +22,7 @@ from .model import NETWORKS, Network
 
 SCHEMA = "pushframe-weights/1"
 SUFFIX = ".safetensors"
+UNTOLD = ("schema", "scale", "model")  # in a lineage: all are alike
 NEEDED = {"network": (str, "a name"), "scale": (int, "a whole number"), "model": (dict, "a table")}
 
 
@@ -58,6 +60,31 @@ def save_weights(
 def read_card(name_or_path: str | Path) -> dict[str, Any]:
     """The card of a weights file."""
     return _open(find_weights(name_or_path))[0]
+
+
+def digest(name_or_path: str | Path) -> str:
+    """By what lineages know weights: a hash of their tensors, whatever their card says."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(load_file(find_weights(name_or_path)).items()):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:12]
+
+
+def ancestry(*names_or_paths: str | Path) -> list[dict[str, Any]]:
+    """The cards of weights and of all that they come from, oldest first, each once.
+
+    For the card of what is made from them, under `ancestors`; there `started_from` or `mean_of`
+    say which are its parents, by `digest`, which is `weights` in a card of the list.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for place in names_or_paths:
+        card = {key: value for key, value in read_card(place).items() if key not in UNTOLD}
+        before = card.pop("ancestors", [])
+        own = {"weights": digest(place), "name": str(place), **card}
+        for one in (*before, own):
+            found.setdefault(one["weights"], one)
+    return list(found.values())
 
 
 def load_weights(

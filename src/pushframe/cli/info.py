@@ -69,7 +69,7 @@ def command(
     if as_json:
         print_json(facts)
         return
-    facts = flattened(facts)
+    facts = flattened(facts | tell_lineage(facts)) if "ancestors" in facts else flattened(facts)
     width = max(map(len, facts))
     for name, value in facts.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -112,6 +112,32 @@ def describe(path: Path) -> dict[str, Any]:
         if stack.count > 1:
             return describe_burst(stack)
     return describe_image(read_image(path))
+
+
+def tell_lineage(card: dict[str, Any]) -> dict[str, Any]:
+    """What weights come from, a line each, oldest first, and what their trainings come to."""
+    lines = {
+        str(place): f"{one.get('weights')} ({one.get('name')}): {_spell_origin(one)}"
+        for place, one in enumerate(card["ancestors"], 1)
+    }
+    trained = [one for one in (*card["ancestors"], card) if "steps" in one]
+    steps, minutes = (sum(one.get(key, 0) for one in trained) for key in ("steps", "minutes"))
+    whole = f"{counted(len(trained), 'training')}, {steps} steps, {minutes:.1f} minutes"
+    return {"ancestors": {**lines, "then": _spell_origin(card), "in all": whole}}
+
+
+def _spell_origin(card: dict[str, Any]) -> str:
+    """How weights were made: from others and by how much training."""
+    if "mean_of" in card:
+        return f"the mean of {' and '.join(card['mean_of'])}"
+    config = card.get("config", {})
+    parent = card.get("started_from") or config.get("start") or "random weights"
+    kind = config.get("loss", {}).get("kind")
+    bursts = counted(card["bursts"], "burst") if "bursts" in card else ""
+    if "steps" not in card:
+        return "of which its card says nothing"
+    length = (f"{card['steps']} steps", f"{card.get('minutes', 0):g} minutes", bursts, kind)
+    return f"from {parent}, " + ", ".join(part for part in length if part)
 
 
 def describe_folder(path: Path) -> dict[str, Any]:

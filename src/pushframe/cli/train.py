@@ -15,8 +15,9 @@ from ..errors import FileError, UsageError
 from ..train import TrainConfig, load_train_config, train
 from ..train.book import WEIGHTS
 from ..train.checkpoint import LOG, NAME, read_state
+from ..train.memory import enough_memory
 from ..train.team import Team
-from .console import JSON_OPTION, check_device, err, flattened, out, print_json
+from .console import JSON_OPTION, check_device, err, flattened, note, out, print_json
 
 TRAIN_SET_OPTION = typer.Option(
     [],
@@ -40,7 +41,7 @@ def command(
         math.inf, help="End this part of the run then; go on later with --resume."
     ),
     skip_bad: bool = typer.Option(
-        False, "--skip-bad", help="Leave out images or bursts that cannot be used."
+        False, "--skip-bad", help="Leave out images or bursts that cannot be used, and say which."
     ),
     device: str = typer.Option("cpu", help="cpu or cuda."),
     as_json: bool = JSON_OPTION,
@@ -69,14 +70,15 @@ def command(
             f"expected a new or empty folder, got {to}: choose another --out, or go on with "
             "--resume"
         )
-    with _live() as on_log:
+    left_out: list[str] = []
+    with _live(left_out) as on_log, enough_memory(chosen, to):
         state = train(chosen, to, device, resume, stop_after_minutes, skip_bad, on_log)
     if not Team.is_led_from_here():
         return
     done, step = chosen.schedule.share_done(state.progress) >= 1, state.progress.step
     files = {"weights": str(to / WEIGHTS), "checkpoint": str(to / NAME), "log": str(to / LOG)}
     if as_json:
-        print_json({"done": done, "step": step, **files})
+        print_json({"done": done, "step": step, **files, "left_out": left_out})
         return
     said = "done" if done else f"stopped at step {step}, go on with --resume"
     out.print(f"{said}: {files['weights']}, {files['checkpoint']}", highlight=False)
@@ -102,8 +104,11 @@ def _check_same(config: TrainConfig, run: Path) -> None:
 
 
 @contextmanager
-def _live() -> Iterator[Callable[[dict[str, Any], float], None]]:
-    """A bar with the share done, and a line for each validation; plain lines where piped."""
+def _live(left_out: list[str]) -> Iterator[Callable[[dict[str, Any], float], None]]:
+    """A bar with the share done, and a line for each validation; plain lines where piped.
+
+    left_out: takes what the run left out, which is said, too.
+    """
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
@@ -111,6 +116,11 @@ def _live() -> Iterator[Callable[[dict[str, Any], float], None]]:
         task = bar.add_task("training", total=1.0)
 
         def on_log(line: dict[str, Any], share: float) -> None:
+            if "left_out" in line:
+                left_out.extend(line["left_out"])
+                for text in line["left_out"]:
+                    note(text)
+                return
             text = _spell(line)
             if "validation" in line or not err.is_terminal:
                 bar.console.print(text, highlight=False)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..burst import Burst, stack
-from ..checks import require
+from ..checks import LEFT_OUT, require
 from ..errors import FileError, PushframeError
 from ..io import list_bursts, read_burst
 from ..noise_law import with_noise_law
@@ -29,11 +29,11 @@ class NamedBurst(NamedTuple):
 
 
 def read_bursts(
-    folder: Path, config: DataConfig, scale: int, skip_bad: bool = False
+    folder: Path, config: DataConfig, scale: int, left_out: list[str] | None = None
 ) -> list[NamedBurst]:
     """All bursts of a folder, in the order of their names, each large enough and with a noise law.
 
-    skip_bad: leave out what cannot be used instead of stopping.
+    left_out: takes a note on each that cannot be used; None: stop at the first.
     """
     require(folder.is_dir(), "a folder of bursts", folder, "correct data.bursts", FileError)
     found = []
@@ -53,10 +53,12 @@ def read_bursts(
                 "what changes between days is no burst to learn from: leave it out with --skip-bad",
             )
             found.append(NamedBurst(path.stem, with_noise_law(burst, scale)))
-        except PushframeError:
-            if not skip_bad:
+        except PushframeError as error:
+            if left_out is None:
                 raise
-    require(bool(found), "bursts to train on", f"none in {folder}", "add some", FileError)
+            left_out.append(f"{path.name} {LEFT_OUT} {error}")
+    got = "; ".join([f"none in {folder}", *(left_out or [])[:1]])
+    require(bool(found), "bursts to train on", got, "add some", FileError)
     return found
 
 

@@ -79,6 +79,12 @@ class DataConfig:
         if self.images:
             check_extremes(self, scale)
 
+    def different(self, steps: int) -> int:
+        """How many different bursts are learnt from in the first `steps`."""
+        once = self.pool * self.parts  # steps in which all bursts of a pool are used
+        pools, rest = divmod(steps, once * self.uses)
+        return (pools * once + min(rest, once)) * self.batch // self.parts
+
     def draw_count(self, host: np.random.Generator) -> int:
         """The number of frames of one batch."""
         fewest, most = self.frames

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..burst import Simulated
-from ..checks import check_scale, require
+from ..checks import LEFT_OUT, check_scale, require
 from ..errors import FileError, PushframeError, UsageError
 from ..io import read_image
 from ..io.image import IMAGE_SUFFIXES
@@ -33,10 +33,10 @@ class NamedImage(NamedTuple):
     licence: str
 
 
-def read_images(folder: Path, skip_bad: bool = False) -> list[NamedImage]:
+def read_images(folder: Path, left_out: list[str] | None = None) -> list[NamedImage]:
     """All images of a folder, in the order of their names, without nodata.
 
-    skip_bad: leave out what cannot be used instead of stopping.
+    left_out: takes a note on each that cannot be used; None: stop at the first.
     """
     require(folder.is_dir(), "a folder of images", folder, "correct data.images", FileError)
     files = sorted(p for p in folder.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES)
@@ -50,14 +50,16 @@ def read_images(folder: Path, skip_bad: bool = False) -> list[NamedImage]:
                 f"{int((~np.isfinite(pixels)).sum())} such pixels",
                 "crop the image, or leave it out with --skip-bad",
             )
-        except PushframeError:
-            if not skip_bad:
+        except PushframeError as error:
+            if left_out is None:
                 raise
+            left_out.append(f"{path.name} {LEFT_OUT} {error}")
             continue
         row = manifest.get(path.name, {})
         group, licence = row.get("group") or path.stem, row.get("licence") or ""
         found.append(NamedImage(path.name, pixels, group, licence))
-    require(bool(found), f"images ({', '.join(IMAGE_SUFFIXES)})", f"none in {folder}", "add some")
+    got = "; ".join([f"none in {folder}", *(left_out or [])[:1]])
+    require(bool(found), f"images ({', '.join(IMAGE_SUFFIXES)})", got, "add some")
     return found
 
 

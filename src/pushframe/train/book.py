@@ -49,6 +49,8 @@ class Book:
             self.log = Log(run, state.progress.step)
             if state.progress.step == 0:  # so that --resume works from the very start
                 save_checkpoint(run, state, dataclasses.asdict(config))
+        if material.left_out:
+            self._write(left_out=material.left_out)
 
     def keep(self, loss: Tensor, norm: Tensor) -> None:
         """Take note of one step, and do what is due after it."""
@@ -112,7 +114,7 @@ class Book:
             self._checked_mean()  # what is saved must be good
         if self.team.leads:
             save_checkpoint(self.run, self.state, dataclasses.asdict(self.config))
-            card = self.material.card(self.config, self.state.progress, self.figures)
+            card = self.material.card(self.config, self.state, self.figures)
             save_weights(self.state.network, self.run / WEIGHTS, card, self.state.average)
         self.saved = self.state.progress.step
 

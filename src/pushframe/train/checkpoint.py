@@ -1,14 +1,14 @@
 """Where a training run stands, in one file that is replaced whole: kill it at any moment.
 
-Weights, their average, and the optimiser's two moments are tensors of one safetensors file; step,
-time and configuration are its metadata. What the step draws at random is a function of seed and
-step, so there is no other state.
+Weights, their average, the optimiser's two moments and its count of the steps that it took are
+tensors of one safetensors file; step, time and configuration are its metadata. What the step draws
+at random is a function of seed and step, so there is no other state.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from ..model import Network
 NAME = "checkpoint.safetensors"
 LOG = "log.jsonl"
 MOMENTS = ("exp_avg", "exp_avg_sq")
+COUNT = "step"  # that the optimiser took: fewer than the run's where a gradient was no number
 
 
 @dataclass
@@ -39,12 +40,16 @@ class Progress:
 
 @dataclass
 class State:
-    """All that a run changes: weights, their moving average, optimiser, progress."""
+    """All that a run changes: weights, their moving average, optimiser, progress.
+
+    ancestors: cards of the weights that it started from (`weights.ancestry`).
+    """
 
     network: Network
     average: dict[str, Tensor]
     optimiser: torch.optim.Optimizer
     progress: Progress
+    ancestors: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def start(cls, network: Network, optimiser: torch.optim.Optimizer) -> State:
@@ -52,7 +57,7 @@ class State:
         average = {name: value.detach().clone() for name, value in network.state_dict().items()}
         return cls(network, average, optimiser, Progress())
 
-    def begin_with(self, other: Network) -> None:
+    def begin_with(self, other: Network, ancestors: list[dict[str, Any]]) -> None:
         """Start from the weights of another network of the same configuration."""
         require(
             self.network.config == other.config,
@@ -61,6 +66,7 @@ class State:
             "change model or start",
             UsageError,
         )
+        self.ancestors = ancestors
         self.network.load_state_dict(other.state_dict())
         self.average = {
             name: value.detach().clone() for name, value in self.network.state_dict().items()
@@ -81,23 +87,30 @@ def save_checkpoint(run: Path, state: State, config: dict[str, Any]) -> None:
     tensors = {f"network.{name}": value for name, value in state.network.state_dict().items()}
     tensors |= {f"average.{name}": value for name, value in state.average.items()}
     for name, parameter in state.network.named_parameters():
-        moments = state.optimiser.state.get(parameter, {})
-        tensors |= {f"{key}.{name}": moments[key] for key in MOMENTS if key in moments}
+        known = state.optimiser.state.get(parameter, {})
+        tensors |= {f"{key}.{name}": known[key] for key in (*MOMENTS, COUNT) if key in known}
     tensors = {name: value.detach().contiguous().cpu() for name, value in tensors.items()}
-    facts = json.dumps({"progress": vars(state.progress), "config": config})
+    known = {"progress": vars(state.progress), "config": config, "ancestors": state.ancestors}
+    facts = json.dumps(known)
     with atomic_path(run / NAME) as draft:
         draft.write_bytes(save(tensors, metadata={"state": facts}))
 
 
 def read_state(run: Path) -> tuple[Progress, dict[str, Any]]:
     """Progress and configuration of a run's checkpoint."""
+    progress, config, _ = _read_facts(run)
+    return progress, config
+
+
+def _read_facts(run: Path) -> tuple[Progress, dict[str, Any], list[dict[str, Any]]]:
+    """Progress, configuration and ancestors; checkpoints of before had none of the last."""
     path = run / NAME
     if not path.is_file():
         raise FileError(f"expected a checkpoint, got nothing at {path}: start without --resume")
     try:
         with safe_open(path, "pt") as file:
             facts = json.loads((file.metadata() or {})["state"])
-        return Progress(**facts["progress"]), facts["config"]
+        return Progress(**facts["progress"]), facts["config"], facts.get("ancestors", [])
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise FileError(
             f"{path}: expected a checkpoint, got a file that cannot be read ({error}): "
@@ -107,26 +120,26 @@ def read_state(run: Path) -> tuple[Progress, dict[str, Any]]:
 
 def load_checkpoint(run: Path, state: State) -> None:
     """Put a fresh state where the checkpoint of a run stands."""
-    state.progress, _ = read_state(run)
+    state.progress, _, state.ancestors = _read_facts(run)
     tensors = load_file(run / NAME)
     try:
         state.network.load_state_dict(_part(tensors, "network"))
         for name, value in _part(tensors, "average").items():
             state.average[name].copy_(value)
         moments = {key: _part(tensors, key) for key in MOMENTS}
+        all_taken = dict.fromkeys(moments["exp_avg"], torch.tensor(float(state.progress.step)))
+        counts = _part(tensors, COUNT) or all_taken  # checkpoints of before had no counts
         for name, parameter in state.network.named_parameters():
             if name not in moments["exp_avg"]:
                 continue  # never had a gradient
-            count = torch.tensor(float(state.progress.step))
-            state.optimiser.state[parameter] = {
-                # the fused optimiser counts on the device
-                "step": count.to(parameter.device) if parameter.is_cuda else count,
-                **{
-                    key: torch.empty_like(parameter).copy_(values[name])
-                    for key, values in moments.items()
-                    if name in values
-                },
+            known = {
+                key: torch.empty_like(parameter).copy_(values[name])
+                for key, values in moments.items()
+                if name in values
             }
+            if name in counts:  # the fused optimiser counts on the device
+                known[COUNT] = counts[name].to(parameter.device, copy=True)
+            state.optimiser.state[parameter] = known
     except (KeyError, RuntimeError) as error:
         raise FileError(
             f"{run / NAME}: expected the network of this configuration, got another ({error}): "

@@ -211,11 +211,14 @@ def load_train_config(path: Path | None, overrides: Sequence[str] = ()) -> Train
     values = read_values(path, overrides)
     name = values.get("network", TrainConfig.network)
     if not isinstance(name, str) or name not in NETWORKS:
+        overridden = any(_key(text) == "network" for text in overrides)
         raise UsageError(
-            f"expected a network of {', '.join(NETWORKS)}, got {name!r}: "
+            ("" if path is None or overridden else f"{path}: ")
+            + f"expected a network of {', '.join(NETWORKS)}, got {name!r}: "
             f"{suggestion(str(name), list(NETWORKS))}"
         )
-    config = load_values(replace(TrainConfig(), model=NETWORKS[name].Config()), values)
+    base = replace(TrainConfig(), model=NETWORKS[name].Config())
+    config = load_values(base, values, path, overrides)
     config = replace(config, schedule=_with_one_length(config.schedule, overrides))
     config.check()
     return config

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..model import NETWORKS, Network
-from ..weights import load_weights, to_device
+from ..weights import ancestry, load_weights, to_device
 from .book import Book
 from .checkpoint import State, load_checkpoint
 from .config import ScheduleConfig, TrainConfig
@@ -48,7 +48,7 @@ def train(
     if resume:
         load_checkpoint(run, state)
     elif config.start:
-        state.begin_with(load_weights(config.start, network.scale)[0])
+        state.begin_with(load_weights(config.start, network.scale)[0], ancestry(config.start))
     material = open_material(config, network.scale, device, skip_bad)
     book = Book(config, run, team, state, material, on_log)
     desk = Desk(network, material.stream, config)

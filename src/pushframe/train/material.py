@@ -27,7 +27,7 @@ from ..data import (
 from ..metrics import Metrics
 from ..model import Motion, MotionKind, Network, estimate_motion, find_motion
 from ..version import __version__
-from .checkpoint import Progress
+from .checkpoint import State
 from .config import LossConfig, TrainConfig
 from .step import reference_loss
 
@@ -37,45 +37,52 @@ FIGURES = ("psnr_db", "nll", "calibration_error", "mean_z2", "flow_rmse_px")
 
 @dataclass(frozen=True)
 class Material:
-    """A stream of batches, a judge of networks, and where the data come from."""
+    """A stream of batches, a judge of networks, where the data come from and what was left out."""
 
     stream: Stream
     judge: Callable[[Network], dict[str, Any]]
     origin: dict[str, Any]
+    left_out: list[str]
 
-    def card(
-        self, config: TrainConfig, progress: Progress, figures: dict[str, Any]
-    ) -> dict[str, Any]:
-        """What the weights of this run should say of themselves."""
+    def card(self, config: TrainConfig, state: State, figures: dict[str, Any]) -> dict[str, Any]:
+        """What the weights of this run should say of themselves, and of those it started from."""
+        progress, before = state.progress, state.ancestors
+        lineage = {"started_from": before[-1]["weights"], "ancestors": before} if before else {}
         return {
             "trained_on": self.origin,
             "steps": progress.step,
             "minutes": round(progress.seconds / 60, 2),
+            "bursts": config.data.different(progress.step),
             "validation": figures,
             "config": dataclasses.asdict(config),
             "version": __version__,
             "commit": _commit(),
+            **lineage,
         }
 
 
 def open_material(config: TrainConfig, scale: int, device: str, skip_bad: bool) -> Material:
     """The stream and the judge of a configuration."""
     open_them = _from_bursts if config.data.bursts else _from_images
-    return open_them(config, scale, device, skip_bad)
+    return open_them(config, scale, device, [] if skip_bad else None)
 
 
-def _from_bursts(config: TrainConfig, scale: int, device: str, skip_bad: bool) -> Material:
-    named = read_bursts(Path(config.data.bursts), config.data, scale, skip_bad)
+def _from_bursts(
+    config: TrainConfig, scale: int, device: str, left_out: list[str] | None
+) -> Material:
+    named = read_bursts(Path(config.data.bursts), config.data, scale, left_out)
     outside = held_out([entry.name for entry in named], config.data)
     inside = [entry.burst for entry, out in zip(named, outside, strict=True) if not out]
     kept = [entry.burst for entry, out in zip(named, outside, strict=True) if out]
     origin = {"bursts": len(inside), "held_out_bursts": len(kept)}
     stream = BurstStream(inside, config.data, config.seed, device)
-    return Material(stream, ReferenceJudge(kept, config, device), origin)
+    return Material(stream, ReferenceJudge(kept, config, device), origin, left_out or [])
 
 
-def _from_images(config: TrainConfig, scale: int, device: str, skip_bad: bool) -> Material:
-    images = read_images(Path(config.data.images), skip_bad)
+def _from_images(
+    config: TrainConfig, scale: int, device: str, left_out: list[str] | None
+) -> Material:
+    images = read_images(Path(config.data.images), left_out)
     outside = held_out([image.group for image in images], config.data)
     inside = [image for image, out in zip(images, outside, strict=True) if not out]
     kept = [image for image, out in zip(images, outside, strict=True) if out]
@@ -89,7 +96,7 @@ def _from_images(config: TrainConfig, scale: int, device: str, skip_bad: bool) -
         "licences": sorted({image.licence for image in inside if image.licence}),
         "held_out_groups": sorted({image.group for image in kept}),
     }
-    return Material(stream, TruthJudge(cases, config.motion, device), origin)
+    return Material(stream, TruthJudge(cases, config.motion, device), origin, left_out or [])
 
 
 class ReferenceJudge:
