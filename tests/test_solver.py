@@ -21,7 +21,7 @@ from pushframe.motion_table import MotionTable
 from pushframe.noise import frame_noise_var
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, simulate
-from pushframe.solver import Solution, solve
+from pushframe.solver import Solution, peaks, solve
 from pushframe.solver.fit import Fit
 from pushframe.solver.image import reconstruct
 from pushframe.solver.motion import Pace, Task
@@ -120,14 +120,36 @@ def test_its_error_bars_are_honest_on_every_sub_grid(batch: Simulated, solved) -
             assert cell["calibration_error"] < 0.06
 
 
-@pytest.mark.parametrize("off_px", [0.1, 0.2])
-def test_it_converges_from_a_start_that_is_off(batch: Simulated, off_px: float) -> None:
-    error = off_px * (
-        2 * torch.rand(batch.flow_px.shape, generator=torch.Generator().manual_seed(1)) - 1
-    )
+def begun_off(one: Simulated, off_px: float) -> Tensor:
+    """The true motion, but for the reference, up to so much off along each axis."""
+    error = torch.rand(one.flow_px.shape, generator=torch.Generator().manual_seed(1))
+    error = off_px * (2 * error - 1)
     error[:, 0] = 0
-    fit = fit_motion(batch.burst, batch.flow_px + error, all_kept(batch.burst), 2)
+    return one.flow_px + error
+
+
+@pytest.mark.parametrize("off_px", [0.1, 0.2, 0.5, 1.0])
+def test_it_converges_from_a_start_that_is_off(
+    batch: Simulated, off_px: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_px = begun_off(batch, off_px)
+    fit = fit_motion(batch.burst, start_px, all_kept(batch.burst), 2)
     assert rmse(fit.flow_px, batch.flow_px) < 0.006
+    if off_px == 1.0:  # twin: without a second look at fits in doubt
+        monkeypatch.setattr(peaks, "doubtful", lambda _, fit: torch.zeros_like(fit.kept[:, 0]))
+        alone = fit_motion(batch.burst, start_px, all_kept(batch.burst), 2)
+        assert rmse(alone.flow_px, batch.flow_px) > 0.05
+
+
+@pytest.mark.parametrize("off_px", [0.5, 1.0])
+@pytest.mark.parametrize("frames", [5, 10, 15])
+def test_it_ends_where_it_would_from_near(frames: int, off_px: float) -> None:
+    one = made(frames, size=40, count=1)
+    near, far = (
+        fit_motion(one.burst, begun_off(one, px), all_kept(one.burst), 2).flow_px
+        for px in (0.02, off_px)
+    )
+    assert rmse(far, near) < 0.003  # a fraction of what either is off
 
 
 def test_shifts_of_several_pixels_are_found() -> None:
