@@ -78,10 +78,11 @@ class Transfer:
 def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Transfer:
     """What frames moved by flow_px (B, N, 2) see; the kernel is that of `forward`, exactly."""
     whole, fraction = split_position(scale * flow_px.movedim(-1, 0))
-    taps = sinc_taps(fraction).to(torch.complex64)
+    taps = sinc_taps(fraction)
+    taps = torch.complex(taps, torch.zeros_like(taps))
 
     def seen(size: int, whole: Tensor, taps: Tensor) -> Tensor:
-        frequency, waves = _waves(scale * size, flow_px.device)
+        frequency, waves = _waves(scale * size, flow_px.dtype, flow_px.device)
         turned = torch.exp(whole[..., None] * (2j * math.pi * frequency))
         return (taps @ waves).mul_(turned).unflatten(-1, (scale, size))
 
@@ -90,9 +91,9 @@ def transfer(flow_px: Tensor, lattice: tuple[int, int], scale: int) -> Transfer:
 
 
 @made_once
-def _waves(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _waves(size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Frequencies (size,) in cycles per px, and their waves at the kernel's taps, (24, size)."""
-    frequency = torch.fft.fftfreq(size, device=device)
+    frequency = torch.fft.fftfreq(size, dtype=dtype, device=device)
     position = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=device)
     return frequency, _unit(frequency * position[:, None])
 
