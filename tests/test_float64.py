@@ -12,8 +12,9 @@ from torch import Tensor
 from pushframe.folding import axis_frequencies, half_weight, image_frequencies, to_folded
 from pushframe.forward import forward_model
 from pushframe.gaussian import GaussianProblem
-from pushframe.prior import owed_to_spectrum, power_law
+from pushframe.prior import KNOTS, owed_to_spectrum, power_law
 from pushframe.solver import motion_prior
+from pushframe.solver.determinant import determinant_slope, log_determinant
 from pushframe.solver.lattice import Lattice
 from pushframe.solver.normal import NormalEquations, common_motion
 from pushframe.solver.search import Search
@@ -233,3 +234,29 @@ def full(problem: GaussianProblem) -> Tensor:
     rows = -torch.arange(tall) % tall
     opposite = half[rows][:, 1 : (wide + 1) // 2].flip(1)
     return torch.cat([half, opposite], 1)
+
+
+def test_the_determinant_of_a_problem_grows_as_its_slope_says() -> None:
+    """Of a scene whose power ends before the Nyquist frequency: there shifts are nearly ideal."""
+    knots = power_law(torch.tensor([1.0])).double()
+    frequency = torch.logspace(math.log10(1 / 256), math.log10(math.sqrt(0.5)), KNOTS).double()
+    knots[:, :KNOTS] -= 30 * (frequency > 0.3)
+    flow_px = 0.7 * rand(1, FRAMES, 2, seed=0)
+    precision = 1e4 * (1 + rand(1, FRAMES, 1, 1, seed=3).square()).expand(1, FRAMES, 10, 12)
+
+    def problem(flow_px: Tensor) -> GaussianProblem:
+        return GaussianProblem(flow_px, precision, knots, SCALE)
+
+    basis = torch.ones(1, 10, 12, dtype=torch.float64)
+    found = determinant_slope(problem(flow_px), basis)[..., :2]
+    measured = torch.zeros_like(found)
+    for frame in range(FRAMES):
+        for axis in (0, 1):
+            off = torch.zeros_like(flow_px)
+            off[:, frame, axis] = STEP
+            sides = [log_determinant(problem(flow_px + sign * off)) for sign in (1, -1)]
+            measured[:, frame, axis] = (sides[0] - sides[1]) / (4 * STEP)
+    assert found.dtype == torch.float64
+    size = float(measured.abs().max())
+    torch.testing.assert_close(found, measured, rtol=0, atol=1e-2 * size)
+    assert float((1.05 * found - measured).abs().max()) > 2e-2 * size  # twin
