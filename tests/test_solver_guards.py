@@ -114,6 +114,9 @@ def test_frames_still_to_be_moved_are_not_expelled(
     assert not bool(locate(burst, 2).used.any(-1).any(-1).all())
 
 
+joint_energy = Joint.energy
+
+
 def bent_joint(wild_px: float = 0.0) -> tuple[Joint, torch.Tensor]:
     """Six drifting frames at their true translations, the fourth left out and bent by `wild_px`."""
     batch = made(size=24, frames=6, motion="drift", bend_px=0.2)
@@ -163,6 +166,31 @@ def test_coefficients_that_are_no_numbers_are_not_chosen() -> None:
     joint.theta = lost
     joint.keep_the_best(theta)
     assert torch.equal(joint.theta, theta)
+
+
+@pytest.mark.parametrize("begun", [0, 1, 2])
+def test_the_likeliest_coefficients_are_kept(begun: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the truth's translations, of others, and of bends; wherever a fit ended."""
+    joint, truth = bent_joint()
+    generator = torch.Generator().manual_seed(1)
+    others = [size * torch.randn(truth.shape, generator=generator) for size in (0.3, 0.1)]
+    thetas = [truth, *(truth + other for other in others)]
+    for theta in thetas:
+        theta[:, 0] = 0
+    energies = []
+    for theta in thetas:
+        joint.theta = theta
+        joint.look(1e-5)
+        energies.append(float(joint.energy()))
+    assert energies[0] < min(energies[1:]) - 100
+    joint.theta = thetas[begun]
+    joint.keep_the_best(*(theta for k, theta in enumerate(thetas) if k != begun))
+    assert torch.equal(joint.theta, truth)
+    assert float(joint.energy()) < min(energies[1:])  # of the image that is kept, solved loosely
+    monkeypatch.setattr(Joint, "energy", lambda one: -joint_energy(one))  # twin: the unlikeliest
+    joint.theta = thetas[begun]
+    joint.keep_the_best(*(theta for k, theta in enumerate(thetas) if k != begun))
+    assert not torch.equal(joint.theta, truth)
 
 
 def test_exposures_far_off_arrive_before_windows_are_judged(

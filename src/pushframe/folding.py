@@ -33,13 +33,19 @@ def unfold(folded: Tensor, scale: int, width: int) -> Tensor:
 
 def half_weight(width: int, like: Tensor) -> Tensor:
     """How many frequencies of a real image each kept column stands for, (c,): 1, 2, ..., 2(, 1)."""
-    return _half_weight(width, like.device)
+    return _half_weight(width, real_dtype(like), like.device)
 
 
 @made_once
-def _half_weight(width: int, device: torch.device) -> Tensor:
+def _half_weight(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     own_mirror = 2 * torch.arange(width // 2 + 1, device=device) % width == 0
-    return 2 - own_mirror.float()
+    return 2 - own_mirror.to(dtype)
+
+
+def real_dtype(like: Tensor) -> torch.dtype:
+    """Of what goes with a tensor: float64 with doubles, real or complex, and otherwise float32."""
+    double = like.dtype in (torch.float64, torch.complex128)
+    return torch.float64 if double else torch.float32
 
 
 def to_folded(image: Tensor, scale: int) -> Tensor:
@@ -97,7 +103,9 @@ def power_of(values: Tensor) -> Tensor:
 def axis_frequencies(lattice: tuple[int, int], scale: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Frequencies of the aliases along rows (s, a) and columns (s, c), cycles per high-res px."""
     fy, fx = (
-        torch.fft.fftfreq(scale * size, device=like.device).unflatten(0, (scale, size))
+        torch.fft.fftfreq(scale * size, dtype=real_dtype(like), device=like.device).unflatten(
+            0, (scale, size)
+        )
         for size in lattice
     )
     return fy, fx[:, : lattice[1] // 2 + 1]

@@ -64,10 +64,11 @@ class GaussianProblem:
         self.flow_px, self.knots = flow_px, knots
         self.canvas = canvas_shape(shape, scale, self.pad)
         self.model = forward_model(flow_px, shape, scale, self.pad)
-        self.prior = spectrum_at(knots, _canvas_basis(self.canvas, knots.device))
+        self.prior = spectrum_at(knots, _canvas_basis(self.canvas, knots.device).to(knots))
         self.stiffness = 1 / self.prior
         lattice = (self.canvas[0] // scale, self.canvas[1] // scale)
-        self.folded_prior = spectrum_at(knots, folded_basis(lattice, scale, knots.device))
+        folded = folded_basis(lattice, scale, knots.device).to(knots)
+        self.folded_prior = spectrum_at(knots, folded)
         # a flow is represented by its nodes, each a frame of its own with a share of the weight
         nodes = flow_px[:, :, None] if flow_px.ndim == 3 else _at_nodes(flow_px)
         self.nodes = nodes.shape[2]
@@ -260,7 +261,7 @@ def _mean_leverage(blocks: AliasBlocks) -> Tensor:
 def node_prior(problem: GaussianProblem) -> Tensor:
     """The spectrum of the scene at the frequencies of `node_blocks`, (B * M, K, a, c)."""
     lattice = (NODE_LATTICE, NODE_LATTICE)
-    folded = folded_basis(lattice, problem.scale, problem.knots.device)
+    folded = folded_basis(lattice, problem.scale, problem.knots.device).to(problem.knots)
     return spectrum_at(problem.knots, folded).repeat_interleave(problem.nodes, 0)
 
 

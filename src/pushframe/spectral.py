@@ -92,10 +92,11 @@ def _response(
 ) -> tuple[Tensor, Tensor]:
     """Of taps at a fraction of a pixel, rows (B, N, s, a) and columns (B, N, s, c)."""
     whole, fraction = split_position(scale * flow_px.movedim(-1, 0))
-    taps = kernel(fraction).to(torch.complex64)
+    taps = kernel(fraction)
+    taps = torch.complex(taps, torch.zeros_like(taps))
 
     def seen(size: int, whole: Tensor, taps: Tensor) -> Tensor:
-        frequency, waves = _waves(scale * size, flow_px.device)
+        frequency, waves = _waves(scale * size, flow_px.dtype, flow_px.device)
         turned = torch.exp(whole[..., None] * (2j * math.pi * frequency))
         return (taps @ waves).mul_(turned).unflatten(-1, (scale, size))
 
@@ -104,9 +105,9 @@ def _response(
 
 
 @made_once
-def _waves(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _waves(size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Frequencies (size,) in cycles per px, and their waves at the kernel's taps, (24, size)."""
-    frequency = torch.fft.fftfreq(size, device=device)
+    frequency = torch.fft.fftfreq(size, dtype=dtype, device=device)
     position = torch.arange(1 - HALF_WIDTH, HALF_WIDTH + 1, device=device)
     return frequency, _unit(frequency * position[:, None])
 

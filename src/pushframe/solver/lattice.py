@@ -30,7 +30,7 @@ class Lattice:
         self.count = half_weight(shape[1], like)
         share = self.count / (self.count.sum() * shape[0])
         self.steep = (2 * math.pi * scale) ** 2 * (fy**2 + fx**2) / 2 * share
-        self.basis = folded_basis(shape, scale, like.device)
+        self.basis = folded_basis(shape, scale, like.device).to(like)
         self.counted_basis = counted_basis(self.basis, self.count[:, None])
         self.aliases = scale**2
 
