@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .burst import Burst
 from .checks import frame_label
+from .left_out import LEAST_SHARE, left_out_notes, left_out_pixels, left_out_remark
 from .methods import Estimate
 from .registration import off_grid, on_grid_note
 
@@ -22,7 +23,7 @@ class FrameMotion:
     deviation of the shift over tiles, both axes together.
     used: share of its valid pixels that entered, None where it has none. bend_px: how far the
     motion fitted to the whole scene differs over it; error_px: its stated error in a tile. Both
-    rms, axes together, None where no such motion was fitted.
+    rms, axes together, None where no such motion was fitted. remark: what disagrees in it.
     """
 
     name: str
@@ -31,6 +32,7 @@ class FrameMotion:
     used: float | None
     bend_px: float | None = None
     error_px: float | None = None
+    remark: str = ""
 
 
 class MotionTable:
@@ -44,6 +46,8 @@ class MotionTable:
         self.square = torch.zeros_like(self.shift)
         self.off_px = torch.zeros(2)  # from whole-pixel shifts, at most
         self.pixels = torch.zeros(2, len(names), dtype=torch.float64)  # valid, used
+        self.judged = torch.zeros(2, len(names), dtype=torch.float64)  # pixels, those left out
+        self.worst = torch.zeros(len(names), dtype=torch.float64)  # share left out in a tile
         self.tiles = torch.zeros(2, len(names), dtype=torch.long)  # that show a frame, that drop it
 
     def update(self, burst: Burst, estimate: Estimate, moved_px: Tensor) -> None:
@@ -57,6 +61,10 @@ class MotionTable:
             used[:, 1:] = False
         for total, mask in zip(self.pixels, (burst.valid, used), strict=True):
             total += mask.sum((0, 2, 3), dtype=torch.float64).cpu()
+        judged, left = (x.sum((2, 3)).double().cpu() for x in left_out_pixels(burst, estimate))
+        self.judged += torch.stack([judged, left]).sum(1)
+        share = left / (burst.shape[0] * burst.shape[1])  # a corner of a frame tells little
+        self.worst = torch.maximum(self.worst, share.amax(0))
         if estimate.kept is not None:
             there = burst.valid.any(-1).any(-1)  # a tile may lie outside some frames
             self.tiles += torch.stack([there, there & ~estimate.kept]).sum(1).cpu()
@@ -76,17 +84,37 @@ class MotionTable:
             self.square += (weight[..., None] * shift.square()).sum(0)
 
     def notes(self) -> list[str]:
-        """A sentence for each frame that was dropped, and one where all lie on one grid."""
+        """Sentences: frames that were dropped, or in part, and whether all lie on one grid."""
+        labels = [frame_label(k, name) for k, name in enumerate(self.names)]
+        dropped = [f"{labels[k]} {why}." for k, why in enumerate(self._dropped()) if why]
+        shares, worst = self._left_out()
+        left = [f"{text}." for text in left_out_notes(labels, shares, worst)]
         on_grid = on_grid_note(self.off_px) if self.compared else None
-        dropped = [
-            f"{frame_label(k, name)} disagrees with the others and was left out"
-            f"{'.' if lost == there else ' in part.'}"
-            for k, (name, there, lost) in enumerate(
-                zip(self.names, *self.tiles.tolist(), strict=True)
-            )
-            if lost > 0
+        return [*dropped, *left, *([] if on_grid is None else [on_grid])]
+
+    def _dropped(self) -> list[str]:
+        """What to say of each frame that was left out of tiles; nothing of the others."""
+        text = "disagrees with the others and was left out"
+        return [
+            "" if not lost else text if lost == there else f"{text} in part"
+            for there, lost in self.tiles.T.tolist()
         ]
-        return dropped if on_grid is None else [*dropped, on_grid]
+
+    def _left_out(self) -> tuple[list[float], list[float]]:
+        """The share of each frame's pixels that disagree, and that of the worst tile."""
+        judged, left = self.judged
+        return (left / judged.clamp(min=1)).tolist(), self.worst.tolist()
+
+    def _remarks(self) -> list[str]:
+        """What the table says of each frame."""
+        told = [
+            left_out_remark(share, worst) if worst >= LEAST_SHARE else ""
+            for share, worst in zip(*self._left_out(), strict=True)
+        ]
+        return [
+            "; ".join(text for text in both if text)
+            for both in zip(self._dropped(), told, strict=True)
+        ]
 
     def rows(self) -> list[FrameMotion]:
         """One row a frame, in their order."""
@@ -94,12 +122,14 @@ class MotionTable:
         mean = self.shift / weight
         spread = (self.square / weight - mean**2).clamp(min=0).sum(1).sqrt()
         seen, used = self.pixels
+        remarks = self._remarks()
         return [
             FrameMotion(
                 name,
                 (float(mean[k, 0]), float(mean[k, 1])) if self.moving else None,
                 float(spread[k]),
                 float(used[k] / seen[k]) if seen[k] > 0 else None,
+                remark=remarks[k],
             )
             for k, name in enumerate(self.names)
         ]

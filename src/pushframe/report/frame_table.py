@@ -23,7 +23,7 @@ MEANINGS = {
     "Used (%)": "Share of its valid pixels that entered.",
     "Held out: z²": "Squared error over predicted variance when the frame was held out, mean: "
     "1 is ideal, more means bars too short.",
-    "Remark": "Why a frame was left out, or how else it was placed.",
+    "Remark": "Why a frame was left out, or pixels of it, or how else it was placed.",
 }
 
 
@@ -82,5 +82,11 @@ def _row(
         format_number(None if line is None else line.correlation, 2),
         format_number(used, 1),
         format_number(z2, 2),
-        DASH if line is None or not line.why else line.why,
+        "; ".join(_remarks(frame, line)) or DASH,
     )
+
+
+def _remarks(frame: FrameMotion | None, line: Registration | None) -> list[str]:
+    """What was said of a frame when it was placed, and when the image was made."""
+    said = ["" if line is None else line.why, "" if frame is None else frame.remark]
+    return [text for text in said if text]
