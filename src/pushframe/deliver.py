@@ -268,6 +268,7 @@ def _write_beside(
         alignment=alignment,
         check=check,
         provenance=facts,
+        witness=making.witness,
     )
     write_report(files.report, report)
     return check
