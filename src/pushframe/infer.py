@@ -158,10 +158,13 @@ class Reconstruction:
 
     def provenance(self) -> dict[str, str]:
         """How the product was made; complete once all parts are made."""
+        said = self.facts.notes
         facts = dataclasses.replace(
-            self.facts, notes=(*self.facts.notes, *self.motion.notes(), *self.notes)
+            self.facts, notes=(*said, *self.motion.notes(said), *self.notes)
         )
-        return _provenance(facts, self.method_name, self.scale, self.device)
+        made = _provenance(facts, self.method_name, self.scale, self.device)
+        gains = self.motion.gains_tag()
+        return made if gains is None else {**made, "gains": gains}
 
     def frames(self) -> list[FrameMotion]:
         """What became of each frame; complete once all parts are made."""

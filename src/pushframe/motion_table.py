@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from .brightness import corrected_notes, of_brightness
 from .burst import Burst
 from .checks import frame_label
 from .left_out import LEAST_SHARE, left_out_notes, left_out_pixels, left_out_remark
@@ -24,6 +26,7 @@ class FrameMotion:
     used: share of its valid pixels that entered, None where it has none. bend_px: how far the
     motion fitted to the whole scene differs over it; error_px: its stated error in a tile. Both
     rms, axes together, None where no such motion was fitted. remark: what disagrees in it.
+    gain: its true over its stated exposure, the reference's as the unit, None where not estimated.
     """
 
     name: str
@@ -33,6 +36,7 @@ class FrameMotion:
     bend_px: float | None = None
     error_px: float | None = None
     remark: str = ""
+    gain: float | None = None
 
 
 class MotionTable:
@@ -46,6 +50,7 @@ class MotionTable:
         self.square = torch.zeros_like(self.shift)
         self.off_px = torch.zeros(2)  # from whole-pixel shifts, at most
         self.pixels = torch.zeros(2, len(names), dtype=torch.float64)  # valid, used
+        self.gains = torch.zeros(3, len(names), dtype=torch.float64)  # weight, gain, its variance
         self.judged = torch.zeros(2, len(names), dtype=torch.float64)  # pixels, those left out
         self.worst = torch.zeros(len(names), dtype=torch.float64)  # share left out in a tile
         self.tiles = torch.zeros(2, len(names), dtype=torch.long)  # that show a frame, that drop it
@@ -65,6 +70,12 @@ class MotionTable:
         self.judged += torch.stack([judged, left]).sum(1)
         share = left / (burst.shape[0] * burst.shape[1])  # a corner of a frame tells little
         self.worst = torch.maximum(self.worst, share.amax(0))
+        if estimate.gain is not None and not burst.days:  # between days light changes
+            weight = used.double().mean((2, 3)).cpu()
+            gain = estimate.gain.double().cpu()
+            error = torch.zeros_like(gain) if estimate.gain_error is None else estimate.gain_error
+            squares = error.double().cpu() ** 2
+            self.gains += (weight * torch.stack([torch.ones_like(gain), gain, squares])).sum(1)
         if estimate.kept is not None:
             there = burst.valid.any(-1).any(-1)  # a tile may lie outside some frames
             self.tiles += torch.stack([there, there & ~estimate.kept]).sum(1).cpu()
@@ -83,14 +94,31 @@ class MotionTable:
             self.shift += (weight[..., None] * shift).sum(0)
             self.square += (weight[..., None] * shift.square()).sum(0)
 
-    def notes(self) -> list[str]:
-        """Sentences: frames that were dropped, or in part, and whether all lie on one grid."""
+    def gain(self) -> tuple[list[float], list[float]]:
+        """True over stated exposure and its error in a tile, means over tiles; NaN if unknown."""
+        weight, gain, square = self.gains
+        mean = (gain / weight).masked_fill(weight == 0, torch.nan)
+        return mean.tolist(), (square / weight.clamp(min=1e-12)).sqrt().tolist()
+
+    def gains_tag(self) -> str | None:
+        """The gains in the order of the frames, as the product's tag; None where not estimated."""
+        gain, _ = self.gain()
+        texts = [f"{g:.4f}" if g == g else "unknown" for g in gain]
+        return ", ".join(texts) if any(g == g for g in gain) else None
+
+    def notes(self, said: Sequence[str] = ()) -> list[str]:
+        """Sentences: frames that were dropped, or in part, gains, and whether all lie on one grid.
+
+        said: notes that there are; what they say of a frame's brightness is not said again.
+        """
         labels = [frame_label(k, name) for k, name in enumerate(self.names)]
         dropped = [f"{labels[k]} {why}." for k, why in enumerate(self._dropped()) if why]
         shares, worst = self._left_out()
         left = [f"{text}." for text in left_out_notes(labels, shares, worst)]
         on_grid = on_grid_note(self.off_px) if self.compared else None
-        return [*dropped, *left, *([] if on_grid is None else [on_grid])]
+        told = [k for k, name in enumerate(self.names) if of_brightness(said, name)]
+        gains = [f"{text}." for text in corrected_notes(labels, *self.gain(), told)]
+        return [*dropped, *left, *gains, *([] if on_grid is None else [on_grid])]
 
     def _dropped(self) -> list[str]:
         """What to say of each frame that was left out of tiles; nothing of the others."""
@@ -122,7 +150,7 @@ class MotionTable:
         mean = self.shift / weight
         spread = (self.square / weight - mean**2).clamp(min=0).sum(1).sqrt()
         seen, used = self.pixels
-        remarks = self._remarks()
+        remarks, (gain, _) = self._remarks(), self.gain()
         return [
             FrameMotion(
                 name,
@@ -130,6 +158,7 @@ class MotionTable:
                 float(spread[k]),
                 float(used[k] / seen[k]) if seen[k] > 0 else None,
                 remark=remarks[k],
+                gain=gain[k] if gain[k] == gain[k] else None,
             )
             for k, name in enumerate(self.names)
         ]

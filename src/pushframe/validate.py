@@ -11,6 +11,7 @@ from typing import Literal
 
 import torch
 
+from .brightness import MAX_GAIN_ERROR, brightness_fault, reference_excess, reference_fault
 from .burst import Burst
 from .checks import counted, frame_label
 from .days import as_of_one_day
@@ -23,7 +24,6 @@ from .solver.outliers import foreign_pixels
 
 MIN_CORRELATION = 0.5
 ODD, NOISIER = 0.05, 9.0  # what a frame may disagree by, besides 9 times what the usual one does
-MAX_GAIN_ERROR = 0.10
 MAX_SATURATED = 0.05
 MIN_VALID = 0.5
 
@@ -95,7 +95,13 @@ def _agreement(burst: Burst) -> tuple[list[Finding], set[int]]:
     flow_px = register(batch)
     gain, correlation, contrast = (row[0].tolist() for row in agreement(batch, flow_px))
     least = least_correlation(correlation[1:])
+    alike = [k for k in range(1, burst.count) if contrast[k] >= 1 and correlation[k] >= least]
+    excess = 1.0 if burst.days else reference_excess([gain[k] for k in alike])
     found, placed, unfit = [], [], set()
+    if excess != 1:
+        text = f"{frame_label(0, burst.names[0])}: {reference_fault(excess)}; "
+        found.append(Finding("bad", f"{text}correct its `exposure`, or `black_level`"))
+        unfit.add(0)
     for k in range(1, burst.count):
         label = frame_label(k, burst.names[k])
         dy, dx = flow_px[0, k].tolist()
@@ -105,8 +111,10 @@ def _agreement(burst: Burst) -> tuple[list[Finding], set[int]]:
             text = f"{label}: disagrees with the reference: clouded, or of another place "
             found.append(Finding("bad", f"{text}(correlation {correlation[k]:.2f}); leave it out"))
             unfit.add(k)
-        elif abs(gain[k] - 1) > MAX_GAIN_ERROR and not burst.days:  # between days light changes
-            found.append(Finding("bad", f"{label}: {brightness_fault(gain[k])}"))
+        elif (
+            abs(excess * gain[k] - 1) > MAX_GAIN_ERROR and not burst.days
+        ):  # between days light changes
+            found.append(Finding("bad", f"{label}: {brightness_fault(excess * gain[k])}"))
             unfit.add(k)
         else:
             placed.append(k)
@@ -155,8 +163,3 @@ def least_correlation(correlation: list[float]) -> float:
     """
     usual = median(correlation) if len(correlation) > 1 else 0.0
     return max(MIN_CORRELATION, 1 - ODD - NOISIER * (1 - usual))
-
-
-def brightness_fault(gain: float) -> str:
-    """What to say of a frame whose brightness is `gain` times what its exposure says."""
-    return f"{gain:.2f} times as bright as its exposure says; correct `exposure` or `black_level`"

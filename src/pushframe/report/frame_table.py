@@ -13,6 +13,8 @@ from .table import DASH, format_number
 MEANINGS = {
     "Frame": "The first is the reference, on whose grid the product lies.",
     "Exposure": "By it the frame was divided.",
+    "Gain": "True over stated exposure, as estimated, the reference's as the unit: its values were "
+    "divided by it.",
     "Motion (px)": "What brings the frame onto the reference, mean over the tiles of the scene: "
     "down, right. Pixels are those of the frames.",
     "Spread (px)": "How much the motion differs between tiles, one standard deviation.",
@@ -75,6 +77,7 @@ def _row(
     return (
         name,
         DASH if exposure is None else f"{exposure:.4g}",
+        format_number(None if frame is None else frame.gain, 4),
         DASH if shift is None else ", ".join(format_number(value, 3) for value in shift),
         DASH if frame is None or shift is None else format_number(frame.spread_px, 3),
         format_number(None if frame is None else frame.bend_px, 3),
