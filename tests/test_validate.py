@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 import torch
@@ -119,3 +120,52 @@ def test_a_scene_without_contrast_is_not_called_another_place() -> None:
     noise = torch.randn(burst.frames.shape, generator=torch.Generator().manual_seed(0))
     flat = 0.2 + noise * burst.noise.b.sqrt() / burst.gain[:, None, None]
     assert verdicts(dataclasses.replace(burst, frames=flat), "bad") == []
+
+
+def with_blob(burst: Burst, frame: int | None, sigma_px: float, height: float = 0.5) -> Burst:
+    """The burst with a bright spot in one frame; None: one that moves through all of them."""
+    frames = burst.frames.clone()
+    y, x = (torch.arange(float(size)) for size in burst.shape)
+    for k in range(burst.count) if frame is None else [frame]:
+        at = burst.shape[0] / 2 + (5 * (k - burst.count / 2) if frame is None else 0)
+        frames[k] += height * torch.exp(
+            -((y[:, None] - at) ** 2 + (x - at) ** 2) / (2 * sigma_px**2)
+        )
+    return dataclasses.replace(burst, frames=frames)
+
+
+@pytest.mark.parametrize("sigma_px", [2, 3])
+def test_a_cloud_in_one_frame_is_noted(sigma_px: float) -> None:
+    (note,) = verdicts(with_blob(one(), 3, sigma_px), "note")
+    assert re.match(r"frame 3: \d+% of its pixels disagree with the other frames \(a cloud", note)
+    assert note.endswith("are left out")
+    assert verdicts(with_blob(one(), 3, sigma_px), "bad") == []
+    unknown = dataclasses.replace(with_blob(one(), 3, sigma_px), noise=None)
+    assert [text[:8] for text in verdicts(unknown, "note")] == ["frame 3:"]
+
+
+def test_what_moves_through_all_frames_is_one_note() -> None:
+    (note,) = verdicts(with_blob(one(), None, 1.5), "note")
+    assert note.startswith("In 5 of 5 frames ")
+
+
+@pytest.mark.parametrize("preset", ["paper", "affine", "continuous"])
+def test_clean_frames_and_masks_are_not_called_clouds(preset: str) -> None:
+    for seed in range(4):
+        setting = dataclasses.replace(PRESETS[preset], size=40, frames=6)
+        burst = simulate_one(sources(setting, 1, seed)[0], setting, seed).burst
+        assert verdicts(burst, "note") == []
+        assert verdicts(dataclasses.replace(burst, noise=None), "note") == []
+        valid = burst.valid.clone()
+        valid[2, 10:20, 10:20] = False
+        assert verdicts(dataclasses.replace(burst, valid=valid), "note") == []
+
+
+def test_a_small_cloud_in_a_large_scene_is_noted() -> None:
+    setting = dataclasses.replace(PRESETS["paper"], size=200, frames=5)
+    burst = simulate_one(sources(setting, 1)[0], setting, 3).burst
+    assert verdicts(burst, "note") == []
+    frames = burst.frames.clone()
+    frames[2, 150:156, 20:26] += 0.5
+    (note,) = verdicts(dataclasses.replace(burst, frames=frames), "note")
+    assert re.match(r"frame 2: 0\.\d% of its pixels, \d% where it is most, disagree", note)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .align import Aligned, Registration, align, common
+from .brightness import MAX_GAIN_ERROR, brightness_fault, reference_excess, reference_fault
 from .checks import require
 from .errors import PushframeError, UsageError
 from .extent import Bounds, Window, window_of_bounds, within
@@ -28,7 +29,7 @@ from .io.stream import ProductSink
 from .io.style import std_style
 from .methods import best_method
 from .report import VALUED, Report, shown_part, write_report
-from .validate import MAX_GAIN_ERROR, brightness_fault, least_correlation
+from .validate import least_correlation
 from .version import __version__
 
 Progress = Callable[[str, int, int], None]
@@ -149,7 +150,7 @@ def deliver(order: Order, on_progress: Progress = lambda *_: None) -> Delivery:
     sweep(order.product.parent)  # of what a process left that was killed
     source, alignment = open_part(order)
     arrays_alone = order.product.suffix.lower() == ".npz"
-    said = [] if source.days else brightness_notes(alignment)
+    said = [] if source.days else brightness_notes(alignment, source.names[0])
     if not arrays_alone and (place := footprint_note(source.shape, source.georef)) is not None:
         said.append(place)
     source = dataclasses.replace(source, said=(*source.said, *said))
@@ -205,18 +206,26 @@ def open_part(order: Order) -> Aligned:
     return Aligned(source, table)
 
 
-def brightness_notes(table: Sequence[Registration]) -> list[str]:
-    """A sentence for each frame that shows the reference's scene at another brightness."""
+def brightness_notes(table: Sequence[Registration], reference: str) -> list[str]:
+    """A sentence for each frame that shows the reference's scene at another brightness.
+
+    One of the reference where most others say that it is that.
+    """
     told = [
         (line.frame, line.gain, line.correlation)
         for line in table
         if line.used and line.gain is not None and line.correlation is not None
     ]
     least = least_correlation([correlation for *_, correlation in told]) if told else 0.0
-    return [
-        f"{frame} is {brightness_fault(gain)}."
-        for frame, gain, correlation in told
-        if correlation >= least and abs(gain - 1) > MAX_GAIN_ERROR
+    alike = [(frame, gain) for frame, gain, correlation in told if correlation >= least]
+    excess = reference_excess([gain for frame, gain in alike if frame != reference])
+    found = (
+        [] if excess == 1 else [f"{reference}: {reference_fault(excess)}; correct its `exposure`."]
+    )
+    return found + [
+        f"{frame} is {brightness_fault(excess * gain)}."
+        for frame, gain in alike
+        if frame != reference and abs(excess * gain - 1) > MAX_GAIN_ERROR
     ]
 
 
@@ -268,6 +277,7 @@ def _write_beside(
         alignment=alignment,
         check=check,
         provenance=facts,
+        witness=making.witness,
     )
     write_report(files.report, report)
     return check

@@ -25,6 +25,7 @@ from .motion_table import FrameMotion, MotionTable
 from .noise_law import MIDDLE_PX
 from .ops import splat
 from .product import Product
+from .residuals import Witness, telling_witness
 from .scene_motion import SceneMotion, register_scene
 from .seams import Block, Seams, Tile, tile_axes, tile_corners, tiles_at_once
 from .solver import Belief
@@ -106,6 +107,7 @@ class Reconstruction:
         self.levels = float(self.facts.gain[0, 0]), float(self.facts.black_level[0])
         self.motion = MotionTable(self.facts.names)
         self.notes: dict[str, None] = {}
+        self.witness: Witness | None = None  # the tile in which most was left out, or the middle
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -156,10 +158,13 @@ class Reconstruction:
 
     def provenance(self) -> dict[str, str]:
         """How the product was made; complete once all parts are made."""
+        said = self.facts.notes
         facts = dataclasses.replace(
-            self.facts, notes=(*self.facts.notes, *self.motion.notes(), *self.notes)
+            self.facts, notes=(*said, *self.motion.notes(said), *self.notes)
         )
-        return _provenance(facts, self.method_name, self.scale, self.device)
+        made = _provenance(facts, self.method_name, self.scale, self.device)
+        gains = self.motion.gains_tag()
+        return made if gains is None else {**made, "gains": gains}
 
     def frames(self) -> list[FrameMotion]:
         """What became of each frame; complete once all parts are made."""
@@ -178,6 +183,8 @@ class Reconstruction:
         estimate: Estimate = self.method.run(batch, self.scale, belief)
         samples = count_samples(batch, estimate, self.scale)
         self.motion.update(batch, estimate, moves_of(self.source, tiles))
+        shape = self.source.shape
+        self.witness = telling_witness(tiles, batch, estimate, shape, self.witness)
         posterior = estimate.posterior
         return seams.lay(tiles, posterior.mean, posterior.var, samples)
 

@@ -29,13 +29,23 @@ class Estimate(NamedTuple):
     """A posterior and the motion it was made with; None where a method uses no motion.
 
     used: (B, N, H, W) bool, the pixels that entered; None for all valid ones. kept: (B, N) bool,
-    the frames that agree with the others; None where nothing was judged.
+    the frames that agree with the others; None where nothing was judged. gain: (B, N) true over
+    stated exposure, the reference's as the unit, and gain_error: its standard deviation.
     """
 
     posterior: Posterior
     flow_px: Tensor | None
     used: Tensor | None = None
     kept: Tensor | None = None
+    gain: Tensor | None = None
+    gain_error: Tensor | None = None
+
+    def part(self, index: int) -> Estimate:
+        """That of one burst of the batch, on the CPU."""
+        some = slice(index, index + 1)
+        mean, var = self.posterior.mean[some].cpu(), self.posterior.var
+        posterior = Posterior(mean, None if var is None else var[some].cpu())
+        return Estimate(posterior, *(None if x is None else x[some].cpu() for x in self[1:]))
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,13 @@ def _registered(reconstruct: Callable[[Burst, Tensor, int], Posterior]) -> Calla
 
 def _solved(burst: Burst, scale: int, motion: Tensor | Belief | None) -> Estimate:
     solved = solve(burst, scale, motion)
-    return Estimate(solved.posterior, solved.flow_px, solved.used, solved.kept)
+    error = gain_error(solved.covariance)
+    return Estimate(*solved[:2], solved.used, solved.kept, solved.gain, error)
+
+
+def gain_error(covariance: Tensor) -> Tensor:
+    """Standard deviations (B, N) of gains, by the covariance (B, 3N, 3N) of (dy, dx, gain)."""
+    return covariance.diagonal(dim1=-2, dim2=-1)[:, 2::3].clamp(min=0).sqrt()
 
 
 METHODS = {
@@ -162,4 +178,6 @@ def run_network(
     posterior = network(used, motion)
     unknown = far_from_samples(used.valid, motion.flow_px, scale)
     kept = used.valid.any(-1).any(-1)
-    return Estimate(posterior.without(unknown), motion.flow_px, used.valid, kept)
+    error = None if motion.covariance is None else gain_error(motion.covariance)
+    posterior = posterior.without(unknown)
+    return Estimate(posterior, motion.flow_px, used.valid, kept, motion.gain, error)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from statistics import median
 from typing import Literal
 
+import torch
+
+from .brightness import MAX_GAIN_ERROR, brightness_fault, reference_excess, reference_fault
 from .burst import Burst
 from .checks import counted, frame_label
-from .noise_law import MIN_FRAMES, STATE_IT
+from .days import as_of_one_day
+from .infer import tiled_batch
+from .left_out import left_out_notes
+from .noise_law import MIN_FRAMES, STATE_IT, first_guess
 from .registration import agreement, off_grid, on_grid_note, register
+from .seams import TILES_AT_ONCE, Tile, tile_corners
+from .solver.outliers import foreign_pixels
 
 MIN_CORRELATION = 0.5
 ODD, NOISIER = 0.05, 9.0  # what a frame may disagree by, besides 9 times what the usual one does
-MAX_GAIN_ERROR = 0.10
 MAX_SATURATED = 0.05
 MIN_VALID = 0.5
 
@@ -35,7 +45,8 @@ def examine(burst: Burst) -> list[Finding]:
     found += _masks(burst)
     found += _saturation(burst)
     if burst.count > 1:
-        found += _agreement(burst)
+        agreement, unfit = _agreement(burst)
+        found += [*agreement, *_disagreement(burst, unfit)]
     return found
 
 
@@ -75,13 +86,22 @@ def _saturation(burst: Burst) -> list[Finding]:
     return found
 
 
-def _agreement(burst: Burst) -> list[Finding]:
-    """Does each frame, once registered, show the reference's scene at the stated exposure?"""
+def _agreement(burst: Burst) -> tuple[list[Finding], set[int]]:
+    """Does each frame, once registered, show the reference's scene at the stated exposure?
+
+    Findings, and the frames that are unfit.
+    """
     batch = burst.batched()
     flow_px = register(batch)
     gain, correlation, contrast = (row[0].tolist() for row in agreement(batch, flow_px))
     least = least_correlation(correlation[1:])
-    found, placed = [], []
+    alike = [k for k in range(1, burst.count) if contrast[k] >= 1 and correlation[k] >= least]
+    excess = 1.0 if burst.days else reference_excess([gain[k] for k in alike])
+    found, placed, unfit = [], [], set()
+    if excess != 1:
+        text = f"{frame_label(0, burst.names[0])}: {reference_fault(excess)}; "
+        found.append(Finding("bad", f"{text}correct its `exposure`, or `black_level`"))
+        unfit.add(0)
     for k in range(1, burst.count):
         label = frame_label(k, burst.names[k])
         dy, dx = flow_px[0, k].tolist()
@@ -89,14 +109,50 @@ def _agreement(burst: Burst) -> list[Finding]:
             found.append(Finding("note", f"{label}: too little contrast above noise to compare"))
         elif correlation[k] < least:
             text = f"{label}: disagrees with the reference: clouded, or of another place "
-            found.append(Finding("bad", text + f"(correlation {correlation[k]:.2f}); leave it out"))
-        elif abs(gain[k] - 1) > MAX_GAIN_ERROR and not burst.days:  # between days light changes
-            found.append(Finding("bad", f"{label}: {brightness_fault(gain[k])}"))
+            found.append(Finding("bad", f"{text}(correlation {correlation[k]:.2f}); leave it out"))
+            unfit.add(k)
+        elif (
+            abs(excess * gain[k] - 1) > MAX_GAIN_ERROR and not burst.days
+        ):  # between days light changes
+            found.append(Finding("bad", f"{label}: {brightness_fault(excess * gain[k])}"))
+            unfit.add(k)
         else:
             placed.append(k)
             found.append(Finding("good", f"{label}: shift ({dy:+.2f}, {dx:+.2f}) px"))
     on_grid = on_grid_note(off_grid(flow_px[0, placed]).amax(0)) if placed else None
-    return found if on_grid is None else [*found, Finding("note", on_grid)]
+    return [*found, *([] if on_grid is None else [Finding("note", on_grid)])], unfit
+
+
+def _disagreement(burst: Burst, told: set[int]) -> list[Finding]:
+    """Notes on frames in parts of which the others show something else, but for those `told`."""
+    if burst.count < MIN_FRAMES:
+        return []
+    batch = burst.batched()
+    facts = (
+        batch if batch.noise is not None else dataclasses.replace(batch, noise=first_guess(batch))
+    )
+    seen = left = torch.zeros(burst.count)
+    worst = torch.zeros(burst.count)
+    for tiles in _groups(burst.shape):
+        part = as_of_one_day(tiled_batch(burst, tiles, facts))
+        foreign = foreign_pixels(part, register(part)).sum((2, 3))
+        seen, left = seen + part.valid.sum((0, 2, 3)), left + foreign.sum(0)
+        worst = worst.maximum((foreign / (part.shape[0] * part.shape[1])).amax(0))
+    share = left / seen.clamp(min=1)
+    for index in told:
+        worst[index] = 0
+    labels = [frame_label(k, name) for k, name in enumerate(burst.names)]
+    return [
+        Finding("note", text)
+        for text in left_out_notes(labels, share.tolist(), worst.tolist(), "are")
+    ]
+
+
+def _groups(shape: tuple[int, int]) -> Iterator[list[Tile]]:
+    """Tiles that cover a frame, some at a time."""
+    corners = tile_corners(shape)
+    while group := list(islice(corners, TILES_AT_ONCE)):
+        yield group
 
 
 def least_correlation(correlation: list[float]) -> float:
@@ -107,8 +163,3 @@ def least_correlation(correlation: list[float]) -> float:
     """
     usual = median(correlation) if len(correlation) > 1 else 0.0
     return max(MIN_CORRELATION, 1 - ODD - NOISIER * (1 - usual))
-
-
-def brightness_fault(gain: float) -> str:
-    """What to say of a frame whose brightness is `gain` times what its exposure says."""
-    return f"{gain:.2f} times as bright as its exposure says; correct `exposure` or `black_level`"

@@ -11,6 +11,8 @@ import numpy as np
 
 from .packages import load_package
 
+RESIDUAL_SIGMAS = 5.0
+LEFT_OUT = np.array([1.0, 0.55, 0.1])  # share of red, green and blue where pixels were left out
 HOLE = 65535  # the 16-bit code of a pixel of which nothing is known
 
 
@@ -97,3 +99,18 @@ def grey_uri(values: np.ndarray, low: float, high: float) -> str:
 def colour_uri(values: np.ndarray, high: float, colours: np.ndarray) -> str:
     """A PNG data URI of an image (H, W) of errors, coloured from 0 to `high`."""
     return png_uri(levels_of(values, 0.0, high), colours)
+
+
+def residual_uri(z: np.ndarray, left: np.ndarray) -> str:
+    """A PNG data URI of residuals in standard deviations (H, W), from -5 black to 5 white.
+
+    left: (H, W) bool, pixels that were left out, in orange. What is not known is transparent.
+    """
+    grey = np.clip((np.nan_to_num(z) / RESIDUAL_SIGMAS + 1) / 2, 0, 1)
+    levels = np.rint(1 + 126 * grey + 127 * left).astype(np.uint8)
+    levels[~np.isfinite(z)] = 0
+    steps = np.linspace(0, 255, 127)[:, None]
+    orange = 60 + (steps * 0.76) * LEFT_OUT
+    colours = np.zeros((256, 3), np.uint8)
+    colours[1:128], colours[128:255] = np.rint(steps), np.rint(orange)
+    return png_uri(levels, colours)

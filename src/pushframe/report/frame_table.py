@@ -13,6 +13,8 @@ from .table import DASH, format_number
 MEANINGS = {
     "Frame": "The first is the reference, on whose grid the product lies.",
     "Exposure": "By it the frame was divided.",
+    "Gain": "True over stated exposure, as estimated, the reference's as the unit: its values were "
+    "divided by it.",
     "Motion (px)": "What brings the frame onto the reference, mean over the tiles of the scene: "
     "down, right. Pixels are those of the frames.",
     "Spread (px)": "How much the motion differs between tiles, one standard deviation.",
@@ -23,7 +25,7 @@ MEANINGS = {
     "Used (%)": "Share of its valid pixels that entered.",
     "Held out: z²": "Squared error over predicted variance when the frame was held out, mean: "
     "1 is ideal, more means bars too short.",
-    "Remark": "Why a frame was left out, or how else it was placed.",
+    "Remark": "Why a frame was left out, or pixels of it, or how else it was placed.",
 }
 
 
@@ -75,6 +77,7 @@ def _row(
     return (
         name,
         DASH if exposure is None else f"{exposure:.4g}",
+        format_number(None if frame is None else frame.gain, 4),
         DASH if shift is None else ", ".join(format_number(value, 3) for value in shift),
         DASH if frame is None or shift is None else format_number(frame.spread_px, 3),
         format_number(None if frame is None else frame.bend_px, 3),
@@ -82,5 +85,11 @@ def _row(
         format_number(None if line is None else line.correlation, 2),
         format_number(used, 1),
         format_number(z2, 2),
-        DASH if line is None or not line.why else line.why,
+        "; ".join(_remarks(frame, line)) or DASH,
     )
+
+
+def _remarks(frame: FrameMotion | None, line: Registration | None) -> list[str]:
+    """What was said of a frame when it was placed, and when the image was made."""
+    said = ["" if line is None else line.why, "" if frame is None else frame.remark]
+    return [text for text in said if text]

@@ -15,15 +15,18 @@ from ..align import Registration
 from ..baselines import bicubic
 from ..burst import Burst
 from ..heldout import HeldOut, Unchecked
+from ..left_out import percent
 from ..metrics import LEVELS
 from ..motion_table import FrameMotion
+from ..residuals import Witness, residual_maps
 from ..tally import Tally
-from .encode import colour_table, colour_uri, grey_uri, pooled, stretch_of
+from .encode import colour_table, colour_uri, grey_uri, pooled, residual_uri, stretch_of
 from .frame_table import frame_table
 from .layers import Layers
 from .packages import load_package
 from .parts import colour_bar, frame_cards, viewer_data, write_page
 from .svg import Coverage, coverage_svg, log_histogram_svg
+from .table import format_number
 
 UPSAMPLED = "upsampled reference"
 MOSTLY = 0.99  # of the pixels
@@ -38,7 +41,7 @@ class Report:
     shown, a batch of one; mean, std, samples: of the same part, DN, and origin_hpx its first
     pixel; moved_px: (N, 2), whole px by which the frames of that part were moved in reading.
     shape: of the whole product. tallies: of its whole bands. alignment: how the frames were
-    placed, those left out among them.
+    placed, those left out among them. witness: the tile whose residuals are shown.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Report:
     alignment: Sequence[Registration]
     check: HeldOut | Unchecked
     provenance: Mapping[str, str]
+    witness: Witness | None = None
 
     @property
     def held_out(self) -> HeldOut | None:
@@ -93,6 +97,7 @@ def report_context(report: Report) -> dict[str, Any]:
         "frames": frame_cards(report.facts, layers, stretch),
         "registered": layers.shifts_px is not None,
         "panels": _panels(report, stretch),
+        "residuals": _residuals(report),
         **_honesty(report),
         "table": frame_table(report.facts, report.frames, report.alignment, z2),
         "provenance": {str(key): str(value) for key, value in report.provenance.items()},
@@ -172,6 +177,28 @@ def _map(
     """A panel of values from 0 to `top`, with its colour bar."""
     uri, bar = colour_uri(values, top, colours), colour_bar(top, colours, unit)
     return {"title": title, "alt": alt, "uri": uri, "bar": bar}
+
+
+def _residuals(report: Report) -> dict[str, Any] | None:
+    """Maps of residuals of a few frames in one tile, and which tile; None where none are known."""
+    maps = residual_maps(report.witness)
+    if not maps or report.witness is None:
+        return None
+    rows, columns = report.witness.tile
+    return {
+        "rows": (rows.start, rows.stop - 1),
+        "columns": (columns.start, columns.stop - 1),
+        "maps": [
+            {
+                "name": one.name,
+                "reference": one.index == 0,
+                "left": "none" if not one.share else percent(one.share),
+                "rms": format_number(one.rms if math.isfinite(one.rms) else None, 2),
+                "uri": residual_uri(one.z, one.left),
+            }
+            for one in maps
+        ],
+    }
 
 
 def _honesty(report: Report) -> dict[str, Any]:

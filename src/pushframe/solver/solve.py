@@ -43,6 +43,7 @@ class Solution(NamedTuple):
     kept: Tensor  # (B, N) bool, the frames that belong
     used: Tensor  # (B, N, H, W) bool
     mismatch: Tensor  # (B,) variance that the model leaves
+    covariance: Tensor  # (B, 3N, 3N) of each frame's (dy, dx, gain)
 
 
 class Located(NamedTuple):
@@ -120,6 +121,7 @@ def solve(burst: Burst, scale: int, motion: Tensor | Belief | None = None) -> So
         merged(pieces, [piece.kept for piece in pieces]),
         merged(pieces, [piece.good for piece in pieces]),
         merged(pieces, [piece.made.mismatch for piece in pieces]),
+        merged(pieces, [piece.covariance for piece in pieces]),
     )
 
 
