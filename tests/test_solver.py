@@ -92,8 +92,7 @@ def test_the_slope_is_the_derivative_of_the_likelihood(
     slope = search.slope(search.changes(whole=False))[0, :, :2]
     off = float((slope - measured)[1:].norm())
     assert off < 0.2 * float(measured[1:].norm())
-    see, turn = search.placed.see, search.lattice.turn
-    shifted = see.rows * turn[0], see.columns * turn[1]
+    shifted = search.lattice.shifted(search.placed.see)
     lost = search.blocks.determinant_slope(search.lattice.count, shifted)[0, :, :2]
     assert float((slope + lost - measured)[1:].norm()) > 2 * off  # twin: the energy alone
 

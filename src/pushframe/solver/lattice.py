@@ -9,6 +9,7 @@ from torch import Tensor
 from ..folding import axis_frequencies, half_weight, image_frequencies
 from ..gaussian import folded_basis
 from ..prior import counted_basis
+from ..spectral import Transfer
 
 
 class Lattice:
@@ -33,6 +34,10 @@ class Lattice:
         self.basis = folded_basis(shape, scale, like.device).to(like)
         self.counted_basis = counted_basis(self.basis, self.count[:, None])
         self.aliases = scale**2
+
+    def shifted(self, see: Transfer) -> tuple[Tensor, Tensor]:
+        """As `spectral.transfer_slopes`, were shifts ideal."""
+        return see.rows * self.turn[0], see.columns * self.turn[1]
 
     def steepness(self, prior: Tensor) -> Tensor:
         """Mean squared slope along an axis, a low-res px, of frames of a spectrum, (B, 1).

@@ -259,8 +259,7 @@ class Search:
         if self.whole.gain_slope is not None:
             slope = torch.cat([slope[..., :2], self.whole.gain_slope[..., None]], -1)
         # the determinant grows with shifts and gains too
-        see, (down, right) = self.placed.see, self.lattice.turn
-        shifted = see.rows * down, see.columns * right
+        shifted = self.lattice.shifted(self.placed.see)
         grown = self.blocks.determinant_slope(self.lattice.count, shifted)
         energy = self.whole.energy
         if self.whole.gain_slope is None or energy is None:
