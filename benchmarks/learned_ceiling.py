@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,7 +40,7 @@ from pushframe.model.on_solver import CHANNELS
 from pushframe.simulate import Simulation, preset, with_options
 from pushframe.train import train
 from pushframe.train.book import WEIGHTS
-from pushframe.train.checkpoint import NAME
+from pushframe.train.checkpoint import LOG, NAME
 from pushframe.train.config import TrainConfig, load_train_config
 from pushframe.weights import shipped_weights
 from pushframe.windows import simulate_windows
@@ -123,6 +124,16 @@ def judge(
     return rows
 
 
+def curve(run: Path) -> list[dict[str, float]]:
+    """What the log of a run says of its validation: minutes of training, PSNR, NLL."""
+    points, minutes = [], 0.0
+    for line in map(json.loads, (run / LOG).read_text().splitlines()):
+        minutes = line.get("minutes", minutes)
+        for figures in line.get("validation", {}).values():
+            points.append({"minutes": minutes} | {key: figures[key] for key in ("psnr_db", "nll")})
+    return points
+
+
 def told(line: dict[str, Any], share: float) -> None:
     """Print a line of the log."""
     print(f"{share:.0%}", line, flush=True)
@@ -191,7 +202,8 @@ def main() -> None:
     if options.out:
         size = sum(parameter.numel() for parameter in state.network.parameters())
         run = {"parameters": size, "minutes": state.progress.seconds / 60}
-        run |= {"steps": state.progress.step, "settings": changes}
+        run |= {"frames": options.frames, "psf_hpx": options.psf, "steps": state.progress.step}
+        run |= {"settings": changes, "curve": curve(options.run)}
         record(options.out, "learned_ceiling", options.device, **run, rows=rows)
 
 
