@@ -33,7 +33,7 @@ from pushframe.solver.motion import Task
 from pushframe.solver.outliers import cut_pixels
 from pushframe.solver.peaks import fit_motion
 from pushframe.solver.piece import merged
-from pushframe.solver.solve import without_foreign
+from pushframe.solver.solve import begin
 from pushframe.solver.space import fit_in_space
 from pushframe.solver.spectrum import spectrum_of_burst
 from pushframe.solver.variance import bent_variance
@@ -75,7 +75,7 @@ def psnr(mean: torch.Tensor, truth: torch.Tensor) -> float:
 
 def as_translations(burst: Burst) -> Reconstruction:
     """The reconstruction that `bending` judges."""
-    burst, kept, start_px = without_foreign(burst)
+    burst, kept, start_px, _ = begin(burst)
     fit = fit_motion(burst, start_px, kept, 2)
     good = burst.valid & ~fit.outlier & fit.kept[..., None, None]
     return reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, 2)
@@ -157,7 +157,7 @@ def test_where_motion_bends_no_other_translations_are_looked_for(
     monkeypatch.setattr(
         lost, "highest_peak", lambda task, fit: looked.append(len(task.kept)) or fit
     )
-    burst, kept, start_px = without_foreign(drift.burst)
+    burst, kept, start_px, _ = begin(drift.burst)
     monkeypatch.setattr(lost, "held_down", lambda _, fit: torch.ones_like(fit.kept[:, 0]))
     assert bool(lost.fit_translations(burst, start_px, kept, 2).bent)
     assert not looked

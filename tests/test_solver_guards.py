@@ -26,7 +26,7 @@ from pushframe.solver.motion_prior import unheld_shifts
 from pushframe.solver.peaks import fit_motion, highest_peak
 from pushframe.solver.relax import Relaxation
 from pushframe.solver.search import Search
-from pushframe.solver.solve import without_foreign
+from pushframe.solver.solve import begin
 from pushframe.solver.space import fit_in_space
 from pushframe.windows import simulate_windows
 
@@ -84,7 +84,7 @@ def test_five_bent_frames_begun_far_off(shared_images, monkeypatch: pytest.Monke
     """A hard scene: Lucas-Kanade's bends are 0.24 px off, farther than the translations."""
     setting = dataclasses.replace(PAPER, frames=5, motion="drift", size=40)
     burst, true = window(shared_images, setting, number=3)
-    burst, kept, start_px = without_foreign(burst)
+    burst, kept, start_px, _ = begin(burst)
     fit = fit_motion(burst, start_px, kept, 2)
     basis = smooth_basis(burst.shape, start_px)
     assert rmse(fit.flow_px, true) > 0.15
@@ -300,7 +300,7 @@ def test_few_frames_of_a_hard_scene_find_the_highest_peak(
     """Five frames, much aliased: a search from Lucas-Kanade's shifts ends at a lower one."""
     setting = dataclasses.replace(PAPER, frames=5)
     burst, true = window(shared_images, setting, number=4, image="dji_0024_d3.tif")
-    burst, kept, start_px = without_foreign(burst)
+    burst, kept, start_px, _ = begin(burst)
     assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) < 0.01
     without_doubt(monkeypatch)  # twin: one search
     assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) > 0.03
@@ -311,7 +311,7 @@ def test_many_frames_of_a_scene_that_is_all_aliases(
 ) -> None:
     """Grass of a drone: pairs of frames resemble each other most half a pixel off."""
     burst, true = window(shared_images, PAPER, number=18, image="dji_0032_d3.tif")
-    burst, kept, start_px = without_foreign(burst)
+    burst, kept, start_px, _ = begin(burst)
     assert rmse(start_px, true) > 0.3
     assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) < 0.003
     without_doubt(monkeypatch)  # twin: one search
@@ -321,7 +321,7 @@ def test_many_frames_of_a_scene_that_is_all_aliases(
 def test_waves_that_repeat_themselves(shared_images, monkeypatch: pytest.MonkeyPatch) -> None:
     """Water: a frame a wave off resembles the reference as well."""
     burst, true = window(shared_images, PAPER, number=2, image="sn6_rotterdam_pan2.tif")
-    burst, kept, start_px = without_foreign(burst)
+    burst, kept, start_px, _ = begin(burst)
     assert rmse(start_px, true) > 1
     assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) < 0.02
     without_doubt(monkeypatch)  # twin
@@ -369,7 +369,7 @@ def test_few_frames_that_leave_anything_unexplained_are_lost(
     """Under much noise what is wrong shows little, and images are grown from more frames."""
     setting = dataclasses.replace(PAPER, frames=8, noise_std_dn=(40.0, 40.0))
     burst, true = window(shared_images, setting, number=18)
-    burst, kept, start_px = without_foreign(burst)
+    burst, kept, start_px, _ = begin(burst)
     assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) < 0.01
     monkeypatch.setattr(peaks, "NEGLIGIBLE", 1.0)  # twin: they need not explain so much
     assert rmse(fit_motion(burst, start_px, kept, 2).flow_px, true) > 0.1
@@ -502,7 +502,7 @@ def test_gains_of_quiet_frames_settle(shared_images, monkeypatch: pytest.MonkeyP
     """With little noise windows matter long, and a few steps do not take out what they do."""
     setting = dataclasses.replace(PAPER, noise_std_dn=(1.0, 1.0))
     burst, _ = window(shared_images, setting, number=11, image="dji_0034_d3.tif")
-    burst, kept, start_px = without_foreign(burst)
+    burst, kept, start_px, _ = begin(burst)
 
     def off() -> float:
         return rmse(fit_motion(burst, start_px, kept, 2).gain, torch.ones(1, 15))
@@ -549,7 +549,7 @@ def test_gains_are_as_sure_as_whole_frames_tell() -> None:
 def test_few_frames_settle_too(shared_images, monkeypatch: pytest.MonkeyPatch) -> None:
     setting = dataclasses.replace(PAPER, frames=5)
     burst, _ = window(shared_images, setting, number=20, image="dji_0020_d3.tif")
-    burst, kept, start_px = without_foreign(burst)
+    burst, kept, start_px, _ = begin(burst)
     assert rmse(fit_motion(burst, start_px, kept, 2).gain, torch.ones(1, 5)) < 6e-4
     monkeypatch.setattr(motion, "FEW_MORE_ROUNDS", 0)
     assert rmse(fit_motion(burst, start_px, kept, 2).gain, torch.ones(1, 5)) > 1.5e-3  # twin
@@ -561,7 +561,7 @@ def test_pixels_wrongly_left_out_come_back(
 ) -> None:
     """Without them few frames foretell little there, and that is no reason to doubt them."""
     burst, _ = window(shared_images, dataclasses.replace(PAPER, frames=5), number, image)
-    burst, kept, start_px = without_foreign(burst)
+    burst, kept, start_px, _ = begin(burst)
     assert not fit_motion(burst, start_px, kept, 2).outlier.any()
     monkeypatch.setattr(judge, "expected_squares", lambda free, _: free)  # twin
     assert fit_motion(burst, start_px, kept, 2).outlier.any()
@@ -634,7 +634,7 @@ def test_days_give_a_scene_no_directions() -> None:
 def test_a_saturated_window_that_began_a_pixel_off(shared_images) -> None:
     setting = dataclasses.replace(PRESETS["affine"], saturate=True, size=48, frames=15)
     burst, true = window(shared_images, setting, number=2)
-    burst, kept, start_px = without_foreign(burst)
+    burst, kept, start_px, _ = begin(burst)
     assert rmse(start_px, true) > 0.2
     fit = fit_translations(burst, start_px, kept, 2)
     assert bool(fit.kept.all())

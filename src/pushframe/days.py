@@ -17,7 +17,7 @@ from torch import Tensor
 from .burst import Burst, NoiseLaw
 from .checks import require
 from .filters import gaussian_blur
-from .forward import forward_model
+from .forward import moved
 from .geometry import middle_of
 from .noise_law import MIDDLE_PX, first_guess, with_noise_law
 from .registration import register
@@ -50,13 +50,13 @@ def reconciled(burst: Burst) -> Reconciled:
     share = gaussian_blur(burst.valid.to(burst.frames), BASE_SIGMA_PX)
     total = gaussian_blur(burst.frames * burst.valid, BASE_SIGMA_PX)
     # frame(x) = reference(x + flow), so the frame at x - flow lies on the reference's grid
-    share, total = (_moved(part, -flow_px) for part in (share, total))
+    share, total = (moved(part, -flow_px) for part in (share, total))
     seen = share > MIN_SEEN
     low = total / share.clamp(min=1e-6)
     common, var, spread = _agreed(low, seen)
     day = torch.where(seen, low - common, 0)
     known = gaussian_blur(seen.to(day), BASE_SIGMA_PX).clamp(min=0.05)
-    day = _moved(gaussian_blur(day, BASE_SIGMA_PX) / known, flow_px)
+    day = moved(gaussian_blur(day, BASE_SIGMA_PX) / known, flow_px)
     kept = spread <= MAX_SPREAD * spread.nanmedian(1, keepdim=True).values
     kept[:, 0] = True
     valid = burst.valid & kept[..., None, None]
@@ -89,14 +89,6 @@ def _agreed(low: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     common = (weight * (low - offset)).sum(1, keepdim=True)
     common = common / weight.sum(1, keepdim=True).clamp(min=1e-30)
     return common, off.square().nanmean(2), spread[..., 0]
-
-
-def _moved(images: Tensor, flow_px: Tensor) -> Tensor:
-    """Images (B, N, H, W) as frames moved by `flow_px` (B, N, 2) would show them."""
-    batch = images.shape[:2]
-    shape = (images.shape[2], images.shape[3])
-    model = forward_model(flow_px.flatten(0, 1)[:, None], shape, 1, 0)
-    return model.forward(images.flatten(0, 1))[:, 0].unflatten(0, batch)
 
 
 def as_of_one_day(burst: Burst) -> Burst:

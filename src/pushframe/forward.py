@@ -70,6 +70,13 @@ def forward_model(flow_px: Tensor, shape: tuple[int, int], scale: int, pad: int)
     return kind(flow_px, shape, scale, pad)
 
 
+def moved(images: Tensor, flow_px: Tensor) -> Tensor:
+    """Images (B, N, H, W) at `x + flow`, each with a flow of its own, (B, N, 2[, H, W])."""
+    count, *shape = images.shape[1:]
+    model = forward_model(flow_px.flatten(0, 1)[:, None], (shape[0], shape[1]), 1, 0)
+    return model.forward(images.flatten(0, 1))[:, 0].unflatten(0, (-1, count))
+
+
 def canvas_shape(shape: tuple[int, int], scale: int, pad: int) -> tuple[int, int]:
     """The size of the canvas, `scale * (H, W) + 2 * pad`."""
     return scale * shape[0] + 2 * pad, scale * shape[1] + 2 * pad

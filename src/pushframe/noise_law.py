@@ -22,8 +22,9 @@ from .gaussian import GaussianProblem, weighted_mean
 from .geometry import middle_of
 from .noise import frame_noise_var, rounding_var
 from .prior import scaled
+from .solver.exposure import at_true_exposure
 from .solver.peaks import fit_motion
-from .solver.solve import without_foreign
+from .solver.solve import begin
 
 MIN_FRAMES = 3
 STATE_IT = "give noise_a and noise_b of the raw pixels, var = noise_a * dn + noise_b"
@@ -133,7 +134,8 @@ class _Alike:
     """A burst brought to one image: its frames registered, with their gains and outliers."""
 
     def __init__(self, burst: Burst, scale: int) -> None:
-        seen, kept, start_px = without_foreign(burst)
+        seen, kept, start_px, excess = begin(burst)
+        burst = at_true_exposure(burst, excess)
         self.fit = fit_motion(seen, start_px, kept, scale)
         self.good = self.fit.good(seen)
         self.burst, self.scale = burst, scale

@@ -47,6 +47,10 @@ class Belief:
         more = chosen[:, None, None, None] * torch.diag(doubt)
         return Belief(self.mean, self.covariance + more)
 
+    def at_exposure(self, excess: Tensor) -> Belief:
+        """The same of frames brought to `excess` (B, N) times their stated exposures."""
+        return Belief(*_gains_times(1 / excess, self.mean, self.covariance))
+
     def precision(self) -> Tensor:
         """The inverse covariance, (B, N, C, C)."""
         return torch.linalg.inv(self.covariance.double()).to(self.mean)
@@ -77,6 +81,19 @@ class Evidence(NamedTuple):
 
     mean: Tensor
     covariance: Tensor
+
+    def as_stated(self, excess: Tensor) -> Evidence:
+        """The same against stated exposures, of frames brought to `excess` (B, N) times them."""
+        return Evidence(*_gains_times(excess, self.mean, self.covariance))
+
+
+def _gains_times(factor: Tensor, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
+    """Unknowns (B, N, C) and their covariance, the gains multiplied by `factor` (B, N)."""
+    size = torch.ones_like(mean)
+    size[..., -1] = factor
+    shift = torch.zeros_like(mean)
+    shift[..., -1] = factor - 1
+    return size * mean + shift, size[..., :, None] * covariance * size[..., None, :]
 
 
 def evidence_of(

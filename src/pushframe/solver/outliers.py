@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..burst import Burst
 from ..filters import gaussian_blur, highest_near, masked_blur
-from ..forward import forward_model, per_axis
+from ..forward import moved, per_axis
 from ..noise import frame_noise_var
 from ..ops import median_over_frames
 from ..registration import agreement
@@ -36,18 +36,7 @@ def foreign_pixels(burst: Burst, flow_px: Tensor) -> Tensor:
     Clouds and moving objects, found before they enter any mean. The yardstick is the spread of
     the frames at that place, so that aliased edges, which differ in every frame, do not count.
     """
-    smooth = masked_blur(burst.frames, burst.valid, FOREIGN_SMOOTHING_PX)
-    batch, count, height, width = smooth.shape
-    one = flow_px.flatten(0, 1)[:, None]
-    # frame(x) = reference(x + flow), so the frame at x - flow lies on the reference's grid
-    onto = forward_model(-one, (height, width), 1, 0)
-    # what a mask has bitten into says nothing of the scene
-    whole = gaussian_blur(burst.valid.to(smooth), FOREIGN_SMOOTHING_PX) > 0.95
-    still, seen = (
-        onto.forward(x.to(smooth).flatten(0, 1)).unflatten(0, (batch, count))[:, :, 0]
-        for x in (smooth, whole)
-    )
-    still = still.masked_fill((seen < 0.99) | ~_well_inside(burst.shape, -flow_px), torch.nan)
+    still = on_reference_grid(burst, flow_px)
     middle = median_over_frames(still)
     off = still - middle
     spread = median_over_frames(off.abs()) / 0.6745
@@ -57,8 +46,17 @@ def foreign_pixels(burst: Burst, flow_px: Tensor) -> Tensor:
     gain_error = 0.03 * middle.abs()
     foreign = enough & (off.abs() > FOREIGN_SIGMAS * (spread**2 + noise + gain_error**2).sqrt())
     grown = highest_near(foreign.to(off), 4)
-    back = forward_model(one, (height, width), 1, 0).forward(grown.flatten(0, 1))
-    return (back.unflatten(0, (batch, count))[:, :, 0] > 0.3) & burst.valid
+    return (moved(grown, flow_px) > 0.3) & burst.valid
+
+
+def on_reference_grid(burst: Burst, flow_px: Tensor) -> Tensor:
+    """The low-passed frames where the reference has its pixels, NaN beyond, (B, N, H, W)."""
+    smooth = masked_blur(burst.frames, burst.valid, FOREIGN_SMOOTHING_PX)
+    # what a mask has bitten into says nothing of the scene
+    whole = gaussian_blur(burst.valid.to(smooth), FOREIGN_SMOOTHING_PX) > 0.95
+    # frame(x) = reference(x + flow), so the frame at x - flow lies on the reference's grid
+    still, seen = (moved(x.to(smooth), -flow_px) for x in (smooth, whole))
+    return still.masked_fill((seen < 0.99) | ~_well_inside(burst.shape, -flow_px), torch.nan)
 
 
 def _well_inside(shape: tuple[int, int], flow_px: Tensor) -> Tensor:

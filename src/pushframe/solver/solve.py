@@ -15,6 +15,7 @@ from ..posterior import Posterior
 from ..registration import register
 from .belief import Belief, Evidence
 from .bend import bending, smooth_basis
+from .exposure import at_true_exposure, exposure_excess
 from .image import Reconstruction, reconstruct
 from .lost import fit_translations
 from .motion import Task, spectrum_of_translations
@@ -53,6 +54,18 @@ class Located(NamedTuple):
     gain: Tensor
     used: Tensor
     covariance: Tensor  # (B, 3N, 3N) of each frame's (dy, dx, gain)
+
+
+class Begun(NamedTuple):
+    """A burst to begin with: as bright as the reference, without what is of another scene.
+
+    excess: (B, N), what its exposures were multiplied by; gains that are found come on top.
+    """
+
+    burst: Burst
+    kept: Tensor  # (B, N) bool, the frames that agree
+    start_px: Tensor  # (B, N, 2)
+    excess: Tensor
 
 
 @dataclass(frozen=True)
@@ -110,28 +123,28 @@ def solve(burst: Burst, scale: int, motion: Tensor | Belief | None = None) -> So
 
     motion: (B, N, 2[, H, W]) low-res px if it is known, or what is believed of it; else estimated.
     """
-    pieces = _pieces(burst, scale, motion)
+    pieces, excess = _pieces(burst, scale, motion)
     posteriors = [piece.posterior() for piece in pieces]
     mean = merged(pieces, [posterior.mean for posterior in posteriors])
     var = merged(pieces, [posterior.var for posterior in posteriors if posterior.var is not None])
     return Solution(
         Posterior(mean, var),
         merged_flows(pieces),
-        merged(pieces, [piece.gain for piece in pieces]),
+        merged(pieces, [piece.gain for piece in pieces]) * excess,
         merged(pieces, [piece.kept for piece in pieces]),
         merged(pieces, [piece.good for piece in pieces]),
         merged(pieces, [piece.made.mismatch for piece in pieces]),
-        merged(pieces, [piece.covariance for piece in pieces]),
+        _as_stated(merged(pieces, [piece.covariance for piece in pieces]), excess),
     )
 
 
 def locate(burst: Burst, scale: int, motion: Tensor | Belief | None = None) -> Located:
     """The motion and gains that `solve` finds, and the pixels that it would use."""
-    pieces = _pieces(burst, scale, motion)
-    gain = merged(pieces, [piece.gain for piece in pieces])
+    pieces, excess = _pieces(burst, scale, motion)
+    gain = merged(pieces, [piece.gain for piece in pieces]) * excess
     used = merged(pieces, [piece.good for piece in pieces])
     covariance = merged(pieces, [piece.covariance for piece in pieces])
-    return Located(merged_flows(pieces), gain, used, covariance)
+    return Located(merged_flows(pieces), gain, used, _as_stated(covariance, excess))
 
 
 def locate_translations(burst: Burst, scale: int, unbiased: bool = True) -> Located:
@@ -139,12 +152,13 @@ def locate_translations(burst: Burst, scale: int, unbiased: bool = True) -> Loca
 
     unbiased: as in `Task`; otherwise no other peaks are looked for either.
     """
-    burst, kept, start_px = without_foreign(burst)
+    burst, kept, start_px, excess = begin(burst)
     if unbiased:
         fit = fit_motion(burst, start_px, kept, scale)
     else:
         fit = Task(burst, start_px, kept, scale, unbiased=False).settled()
-    return Located(fit.flow_px, fit.gain, fit.good(burst), fit.covariance)
+    covariance = _as_stated(fit.covariance, excess)
+    return Located(fit.flow_px, fit.gain * excess, fit.good(burst), covariance)
 
 
 def measure(burst: Burst, scale: int, belief: Belief | None = None) -> Evidence:
@@ -153,7 +167,8 @@ def measure(burst: Burst, scale: int, belief: Belief | None = None) -> Evidence:
     With a belief that bends, of all coefficients; otherwise of translations and gains.
     """
     basis = smooth_basis(burst.shape, burst.frames)
-    burst, kept, start_px = without_foreign(burst, _start_px(burst, belief))
+    burst, kept, start_px, excess = begin(burst, _start_px(burst, belief))
+    belief = None if belief is None else belief.at_exposure(excess)
     bent = torch.zeros_like(kept[:, 0]) if belief is None else belief.bends()
     parts: list[tuple[Tensor, Evidence]] = []
     # each bent burst by itself, for they take the memory of many
@@ -168,7 +183,15 @@ def measure(burst: Burst, scale: int, belief: Belief | None = None) -> Evidence:
         parts.append((chosen, told))
     order = torch.cat([chosen for chosen, _ in parts]).argsort()
     mean, covariance = (torch.cat([told[k] for _, told in parts])[order] for k in (0, 1))
-    return Evidence(mean, covariance + _unstated(burst, kept, scale, len(basis)))
+    covariance = covariance + _unstated(burst, kept, scale, len(basis))
+    return Evidence(mean, covariance).as_stated(excess)
+
+
+def _as_stated(covariance: Tensor, excess: Tensor) -> Tensor:
+    """The covariance (B, 3N, 3N) of (dy, dx, gain), gains being `excess` (B, N) times as large."""
+    size = torch.ones_like(excess)
+    size = torch.stack([size, size, excess], -1).flatten(1)
+    return size[:, :, None] * covariance * size[:, None]
 
 
 def _unstated(burst: Burst, kept: Tensor, scale: int, functions: int) -> Tensor:
@@ -195,16 +218,18 @@ def _start_px(burst: Burst, belief: Belief | None) -> Tensor:
     return torch.where(sure[..., None], shift_px, register(burst))
 
 
-def _pieces(burst: Burst, scale: int, motion: Tensor | Belief | None) -> list[Piece]:
-    """The bursts of a batch, registered and reconstructed; those alike together."""
+def _pieces(burst: Burst, scale: int, motion: Tensor | Belief | None) -> tuple[list[Piece], Tensor]:
+    """The bursts of a batch, registered and reconstructed, those alike together; see `Begun`."""
     index = torch.arange(len(burst.frames), device=burst.frames.device)
     if isinstance(motion, Tensor) and motion.ndim == 5:
-        return [_known(index, burst, scale, motion)]
+        excess = exposure_excess(burst, motion)
+        return [_known(index, at_true_exposure(burst, excess), scale, motion)], excess
     if isinstance(motion, Tensor):
-        burst, kept, start_px = without_foreign(burst, motion)
-        return _solved(_Task(index, burst, kept, start_px, scale, moving=False))
-    burst, kept, start_px = without_foreign(burst, _start_px(burst, motion))
-    return _solved(_Task(index, burst, kept, start_px, scale, moving=True, belief=motion))
+        burst, kept, start_px, excess = begin(burst, motion, moving=False)
+        return _solved(_Task(index, burst, kept, start_px, scale, moving=False)), excess
+    burst, kept, start_px, excess = begin(burst, _start_px(burst, motion))
+    belief = None if motion is None else motion.at_exposure(excess)
+    return _solved(_Task(index, burst, kept, start_px, scale, moving=True, belief=belief)), excess
 
 
 def _solved(task: _Task) -> list[Piece]:
@@ -257,15 +282,24 @@ def _again(old: Piece, task: _Task, basis: Tensor) -> Piece:
     return _in_space(dataclasses.replace(part, start_px=old.flow_px, knots=old.knots), basis)
 
 
-def without_foreign(burst: Burst, flow_px: Tensor | None = None) -> tuple[Burst, Tensor, Tensor]:
-    """The burst less what is of another scene, the frames that agree (B, N), their translations."""
-    start_px = register(burst) if flow_px is None else flow_px
+def begin(burst: Burst, start_px: Tensor | None = None, moving: bool = True) -> Begun:
+    """What to begin with where frames lie at `start_px`, by `register` if it is not given.
+
+    moving: whether they may lie elsewhere: frames of one brightness are registered better.
+    """
+    start_px = register(burst) if start_px is None else start_px
+    excess = torch.ones_like(start_px[..., 0]) if burst.days else exposure_excess(burst, start_px)
+    if bool((excess != 1).any()):
+        burst = at_true_exposure(burst, excess)
+        if moving:
+            changed = (excess != 1).any(1)[:, None, None]
+            start_px = torch.where(changed, register(burst), start_px)
     kept = agreeing_frames(burst, start_px)
     foreign = foreign_pixels(burst, start_px)
     kept = kept & (foreign.to(burst.frames).mean((-1, -2)) < MAX_FOREIGN)
     kept = kept & (burst.valid.to(start_px).mean((-1, -2)) >= LEAST_SEEN)
     kept[:, 0] = True
-    return dataclasses.replace(burst, valid=burst.valid & ~foreign), kept, start_px
+    return Begun(dataclasses.replace(burst, valid=burst.valid & ~foreign), kept, start_px, excess)
 
 
 def _in_fourier_space(task: _Task) -> tuple[Piece, Tensor]:
