@@ -203,7 +203,9 @@ def main() -> None:
         size = sum(parameter.numel() for parameter in state.network.parameters())
         run = {"parameters": size, "minutes": state.progress.seconds / 60}
         run |= {"frames": options.frames, "psf_hpx": options.psf, "steps": state.progress.step}
-        run |= {"settings": changes, "curve": curve(options.run)}
+        run |= {"settings": changes}
+        if options.psf is None:  # validation has the preset's own
+            run |= {"curve": curve(options.run)}
         record(options.out, "learned_ceiling", options.device, **run, rows=rows)
 
 

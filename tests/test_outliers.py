@@ -8,12 +8,12 @@ import pytest
 import torch
 from conftest import sources
 
-from pushframe.burst import Simulated
+from pushframe.burst import Burst, Simulated
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, simulate, with_options
 from pushframe.solver import judge
 from pushframe.solver.fit import Fit
-from pushframe.solver.outliers import foreign_pixels
+from pushframe.solver.outliers import foreign_pixels, on_reference_grid
 from pushframe.solver.peaks import fit_motion
 from pushframe.solver.search import Search
 
@@ -24,13 +24,17 @@ def clean() -> Simulated:
     return simulate(sources(setting, 8), setting, torch.Generator().manual_seed(0))
 
 
+def foreign(burst: Burst, flow_px: torch.Tensor) -> torch.Tensor:
+    return foreign_pixels(burst, flow_px, on_reference_grid(burst, flow_px))
+
+
 def test_clean_bursts_have_no_foreign_pixels(
     clean: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One false alarm sends a burst through every detour that is made for clouds."""
-    assert not foreign_pixels(clean.burst, clean.flow_px).any()
+    assert not foreign(clean.burst, clean.flow_px).any()
     monkeypatch.setattr("pushframe.solver.outliers.FOREIGN_MARGIN_PX", -9.0)
-    alarm = foreign_pixels(clean.burst, clean.flow_px)  # twin: values repeated beyond borders count
+    alarm = foreign(clean.burst, clean.flow_px)  # twin: values repeated beyond borders count
     assert alarm.any()
     assert not alarm[..., 8:-8, 8:-8].any()
 
@@ -41,10 +45,10 @@ def test_a_bright_object_is_found_up_to_the_border(clean: Simulated, y: int, x: 
     blob = 0.5 * torch.exp(-((rows - y) ** 2 + (columns - x) ** 2) / 18)
     frames = clean.burst.frames.clone()
     frames[:, 6] += blob
-    foreign = foreign_pixels(dataclasses.replace(clean.burst, frames=frames), clean.flow_px)
-    assert foreign[:, 6, blob > 0.2].all()
-    foreign[:, 6] = False
-    assert not foreign.any()
+    found = foreign(dataclasses.replace(clean.burst, frames=frames), clean.flow_px)
+    assert found[:, 6, blob > 0.2].all()
+    found[:, 6] = False
+    assert not found.any()
 
 
 @pytest.fixture(scope="module")

@@ -178,6 +178,8 @@ def run_network(
     posterior = network(used, motion)
     unknown = far_from_samples(used.valid, motion.flow_px, scale)
     kept = used.valid.any(-1).any(-1)
-    error = None if motion.covariance is None else gain_error(motion.covariance)
     posterior = posterior.without(unknown)
+    if motion.covariance is None:  # the network's own, which estimates no gains
+        return Estimate(posterior, motion.flow_px, used.valid, kept)
+    error = gain_error(motion.covariance)
     return Estimate(posterior, motion.flow_px, used.valid, kept, motion.gain, error)

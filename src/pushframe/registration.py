@@ -19,6 +19,7 @@ from .ops import bilinear
 ROUNDS = 3  # of phase correlation
 SMOOTHING_PX = 1.0  # of Lucas-Kanade
 STEPS = 5  # of Lucas-Kanade
+MAX_GAIN = 2.0  # and its inverse: farther from 1 gains begin at the ratio of means
 BORDER_PX = 4  # around what is invalid, left out by Lucas-Kanade
 AGREEMENT_SMOOTHING_PX = 1.5
 FILL_SIGMA_PX = 4.0
@@ -157,10 +158,12 @@ def lucas_kanade(burst: Burst, start_px: Tensor) -> Tensor:
     """
     smooth = masked_blur(burst.frames, burst.valid, SMOOTHING_PX)
     flow = start_px
-    gain = torch.ones_like(flow[..., :1])
     reference = torch.stack([*torch.gradient(smooth[:, 0], dim=(-2, -1)), smooth[:, 0]], 1)
     seen = _overlap(burst, start_px, BORDER_PX).to(smooth)
     frames = seen * smooth
+    first = frames.sum((2, 3)) / (seen * smooth[:, :1]).sum((2, 3)).clamp(min=1e-12)
+    beyond = (first > MAX_GAIN) | ((first > 0) & (first < 1 / MAX_GAIN))
+    first = gain = torch.where(beyond, first, 1)[..., None]
     for _ in range(STEPS):
         moved = seen[:, :, None] * Translations(flow, burst.shape, 1, 0).forward_each(reference)
         residual = frames - gain[..., None] * moved[:, :, 2]
@@ -172,7 +175,7 @@ def lucas_kanade(burst: Burst, start_px: Tensor) -> Tensor:
         system = normal + torch.diag_embed(ridge)
         change = torch.linalg.solve_ex(system, products[..., 3] * tangent).result
         flow = flow + change[..., :2].clamp(-0.5, 0.5)
-        gain = (gain + change[..., 2:]).clamp(0.5, 2.0)
+        gain = (gain + change[..., 2:]).clamp(first / MAX_GAIN, first * MAX_GAIN)
     return flow * all_but_the_reference(burst.count, flow)[:, None]
 
 

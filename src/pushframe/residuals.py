@@ -114,8 +114,7 @@ def residuals(burst: Burst, estimate: Estimate, used: Tensor) -> Tensor:
     assert flow_px is not None
     assert burst.noise is not None
     scale = mean.shape[-1] // burst.shape[1]
-    gain = torch.ones_like(flow_px[:, :, 0]) if gain is None else gain
-    gain = gain[..., None, None] if gain.ndim == 2 else gain[..., :1, :1]
+    gain = (torch.ones_like(burst.exposure) if gain is None else gain)[..., None, None]
     signal, known = _predicted(mean, flow_px, scale)
     signal = signal * gain
     noise = normalised_noise_var(burst.noise, signal, burst.gain)

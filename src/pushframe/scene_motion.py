@@ -34,6 +34,7 @@ GRID = 16  # points along each axis at which fields are summed up
 ROUNDS, SETTLED = 30, 0.01  # of learning the variances, until they change by less
 FIRST_LOCAL = (1e-2, 1e-3)
 LEAST_LOCAL = (2e-3, 1e-4)  # px and share of a gain: what windows may differ by at least
+MOST_LOCAL = (100.0, 1e-2)  # and at most: a window whose gain is farther off is wrong
 FREEDOM = 4.0  # of Student's t: how soon a window that disagrees loses its say
 
 
@@ -68,7 +69,7 @@ class SceneMotion:
     """Fields of a scene's frames, in the order y, x, gain, float64.
 
     shape: of the scene, low-res px. mean: (N, 3 K) coefficients; covariance: (N, 3 K, 3 K).
-    local_var: (C,) by which the unknowns of a tile differ from the field.
+    local_var: (N, C) by which the unknowns of a tile differ from the field.
     """
 
     shape: tuple[int, int]
@@ -98,7 +99,7 @@ class SceneMotion:
         bend_px = (field - field.mean(-1, keepdim=True)).square().mean(-1).sum(1).sqrt()
         parts = [self.covariance[:, k : k + count, k : k + count] for k in (0, count)]
         var = sum(((part @ functions) * functions).sum(1).mean(-1) for part in parts)
-        error_px = (var + 2 * self.local_var[0]).sqrt()
+        error_px = (var + 2 * self.local_var[:, 0]).sqrt()
         error_px[0] = 0
         return list(zip(bend_px.tolist(), error_px.tolist(), strict=True))
 
@@ -165,9 +166,14 @@ def fit_scene(
     onto = onto * _affordable(len(tiles), onto.shape[-1])
     kinds = _kinds(onto.shape[-1])
     size = torch.ones(int(kinds.max()) + 1, dtype=value.dtype)
-    local = torch.tensor(FIRST_LOCAL, dtype=value.dtype).square()
-    part = torch.zeros(value.shape[-1], dtype=torch.long)
-    part[-1] = 1  # unknowns are flows, but for the last
+    # of all flows, and of the gain of each frame: the last of its unknowns
+    part = torch.zeros(value.shape[1:], dtype=torch.long)
+    part[:, -1] = 1 + torch.arange(value.shape[1])
+    first, least, most = (
+        torch.tensor([flow, *[gain] * value.shape[1]], dtype=value.dtype).square()
+        for flow, gain in (FIRST_LOCAL, LEAST_LOCAL, MOST_LOCAL)
+    )
+    local = first
     known = (error.diagonal(dim1=-2, dim2=-1) < NOTHING / 2).sum(-1)
     weight = torch.ones_like(value[..., 0])
     for _ in range(ROUNDS):
@@ -185,17 +191,22 @@ def fit_scene(
         seen = (trust - trust @ onto @ covariance @ onto.mT @ trust).diagonal(dim1=-2, dim2=-1)
         left = local[part] - local[part] ** 2 * seen
         local = _variance(local[part] * pull, left, local, part, weight[..., None])
-        local = local.maximum(torch.tensor(LEAST_LOCAL, dtype=value.dtype) ** 2)
+        local = local.clamp(least, most)
         if bool(((torch.cat([size, local]) / before).log().abs() < SETTLED).all()):
             break
     return SceneMotion(shape, mean, covariance, local[part])
 
 
 def _affordable(windows: int, unknowns: int) -> Tensor:
-    """Which coefficients so many windows can tell from what is local, (3 K,) of ones and zeros."""
+    """Which coefficients so many windows can tell from what is local, (3 K,) of ones and zeros.
+
+    Of a gain the constant: an exposure is one number, and windows that are wrong about it in one
+    way, as a spectrum that changes across the scene makes them, would pass for its slope.
+    """
     functions = unknowns // 3
     most = next(count for least, count in AFFORDABLE if windows >= least)
-    return (torch.arange(functions) < (most or functions)).double().repeat(3)
+    flow = torch.arange(functions) < (most or functions)
+    return torch.cat([flow, flow, torch.arange(functions) < 1]).double()
 
 
 def _kinds(unknowns: int) -> Tensor:
@@ -216,6 +227,7 @@ def _variance(
     told = (1 - left / var[kinds]).clamp(min=0)
     sums = []
     for values in (mean.square() * weight, told * weight):
-        rows = values[..., 1:, :].flatten(0, -2).sum(0)
-        sums.append(torch.zeros_like(var).index_add_(0, kinds, rows))
+        total = values.reshape(-1, *values.shape[-2:]).sum(0)
+        which = kinds.expand(total.shape)[1:].flatten()
+        sums.append(torch.zeros_like(var).index_add_(0, which, total[1:].flatten()))
     return (sums[0] / sums[1].clamp(min=1e-12)).clamp(1e-12, 1e4)

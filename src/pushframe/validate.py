@@ -20,7 +20,7 @@ from .left_out import left_out_notes
 from .noise_law import MIN_FRAMES, STATE_IT, first_guess
 from .registration import agreement, off_grid, on_grid_note, register
 from .seams import TILES_AT_ONCE, Tile, tile_corners
-from .solver.outliers import foreign_pixels
+from .solver.outliers import foreign_pixels, on_reference_grid
 
 MIN_CORRELATION = 0.5
 ODD, NOISIER = 0.05, 9.0  # what a frame may disagree by, besides 9 times what the usual one does
@@ -111,9 +111,7 @@ def _agreement(burst: Burst) -> tuple[list[Finding], set[int]]:
             text = f"{label}: disagrees with the reference: clouded, or of another place "
             found.append(Finding("bad", f"{text}(correlation {correlation[k]:.2f}); leave it out"))
             unfit.add(k)
-        elif (
-            abs(excess * gain[k] - 1) > MAX_GAIN_ERROR and not burst.days
-        ):  # between days light changes
+        elif not burst.days and abs(excess * gain[k] - 1) > MAX_GAIN_ERROR:
             found.append(Finding("bad", f"{label}: {brightness_fault(excess * gain[k])}"))
             unfit.add(k)
         else:
@@ -135,7 +133,8 @@ def _disagreement(burst: Burst, told: set[int]) -> list[Finding]:
     worst = torch.zeros(burst.count)
     for tiles in _groups(burst.shape):
         part = as_of_one_day(tiled_batch(burst, tiles, facts))
-        foreign = foreign_pixels(part, register(part)).sum((2, 3))
+        flow_px = register(part)
+        foreign = foreign_pixels(part, flow_px, on_reference_grid(part, flow_px)).sum((2, 3))
         seen, left = seen + part.valid.sum((0, 2, 3)), left + foreign.sum(0)
         worst = worst.maximum((foreign / (part.shape[0] * part.shape[1])).amax(0))
     share = left / seen.clamp(min=1)

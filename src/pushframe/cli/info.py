@@ -133,10 +133,10 @@ def _spell_origin(card: dict[str, Any]) -> str:
     config = card.get("config", {})
     parent = card.get("started_from") or config.get("start") or "random weights"
     kind = config.get("loss", {}).get("kind")
-    bursts = counted(card["bursts"], "burst") if "bursts" in card else ""
+    learnt = [counted(card[key], key[:-1]) for key in ("bursts", "crops") if key in card]
     if "steps" not in card:
         return "of which its card says nothing"
-    length = (f"{card['steps']} steps", f"{card.get('minutes', 0):g} minutes", bursts, kind)
+    length = (f"{card['steps']} steps", f"{card.get('minutes', 0):g} minutes", *learnt, kind)
     return f"from {parent}, " + ", ".join(part for part in length if part)
 
 

@@ -80,7 +80,7 @@ class DataConfig:
             check_extremes(self, scale)
 
     def different(self, steps: int) -> int:
-        """How many different bursts are learnt from in the first `steps`."""
+        """How many different bursts, or crops of bursts, are learnt from in the first `steps`."""
         once = self.pool * self.parts  # steps in which all bursts of a pool are used
         pools, rest = divmod(steps, once * self.uses)
         return (pools * once + min(rest, once)) * self.batch // self.parts

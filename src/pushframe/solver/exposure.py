@@ -11,38 +11,48 @@ from torch import Tensor
 from ..burst import Burst
 from ..noise import frame_noise_var
 from ..ops import median_over_frames
-from .outliers import FOREIGN_SMOOTHING_PX, on_reference_grid
+from .outliers import FOREIGN_SMOOTHING_PX
 
 LEAST_EXCESS = 1.04  # a brightness nearer to what was stated is found along with the motion
 EXPLAINED = 0.5  # of how far a frame is off, at most left by a factor that is to be believed
+USUAL = 3.0  # times what is left of the usual frame, likewise: shadows fall on a part of a frame
 DARK_SIGMAS = 5.0  # of the noise, below which a pixel tells no factor
 MIN_PIXELS = 64
 
 
-def exposure_excess(burst: Burst, flow_px: Tensor) -> Tensor:
+def far_off(factor: Tensor) -> Tensor:
+    """Factors of exposures that are not near to 1, and 1 in place of the others."""
+    far = (factor > LEAST_EXCESS) | ((factor > 0) & (factor < 1 / LEAST_EXCESS))
+    return torch.where(far, factor, 1)
+
+
+def exposure_excess(burst: Burst, still: Tensor) -> Tensor:
     """True over stated exposure of frames, the reference's as the unit, (B, N).
 
     The median over pixels of a frame over what most frames show there. 1 where it is near 1, and
-    where no factor explains the frame: a pedestal, a veil of cloud or another scene adds.
+    where no factor explains the frame: a pedestal, a veil of cloud or another scene adds. Of frames
+    of different days 1: the light is another. still: the frames `on_reference_grid`.
     """
-    still = on_reference_grid(burst, flow_px)
+    if burst.days:
+        return torch.ones_like(burst.exposure)
     noise = frame_noise_var(burst).mean((-1, -2), keepdim=True)
     noise = noise / (4 * math.pi * FOREIGN_SMOOTHING_PX**2)
-    usual = median_over_frames(still)
-    bright = usual > DARK_SIGMAS * noise.sqrt()
-    still = still.masked_fill(~bright, torch.nan)
 
     def middle(values: Tensor) -> Tensor:
         return values.flatten(2).nanmedian(2).values[..., None, None]
 
+    usual = median_over_frames(still)
+    bright = usual / middle(usual) > DARK_SIGMAS * noise.sqrt() / middle(still)
+    still = still.masked_fill(~bright, torch.nan)
     factor, added = middle(still / usual), middle(still - usual)
     off, multiplied, lifted = (
         middle((still - guess).abs()) for guess in (usual, factor * usual, usual + added)
     )
     told = (~still.isnan()).sum((2, 3), keepdim=True) >= MIN_PIXELS
-    told &= (factor > 0) & ((factor > LEAST_EXCESS) | (factor < 1 / LEAST_EXCESS))
     told &= (multiplied < EXPLAINED * off) & (multiplied < lifted)
-    factor = torch.where(told, factor, 1)[..., 0, 0]
+    left = multiplied / factor  # in the unit of all
+    told &= left < USUAL * left.nanmedian(1, keepdim=True).values + noise.sqrt() / factor
+    factor = torch.where(told, far_off(factor), 1)[..., 0, 0]
     return factor / factor[:, :1]
 
 

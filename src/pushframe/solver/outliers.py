@@ -30,13 +30,13 @@ def agreeing_frames(burst: Burst, flow_px: Tensor) -> Tensor:
     return (correlation > MIN_CORRELATION) | (contrast < 1)
 
 
-def foreign_pixels(burst: Burst, flow_px: Tensor) -> Tensor:
+def foreign_pixels(burst: Burst, flow_px: Tensor, still: Tensor) -> Tensor:
     """Pixels of a frame far from the median of the registered, low-passed frames, (B, N, H, W).
 
     Clouds and moving objects, found before they enter any mean. The yardstick is the spread of
     the frames at that place, so that aliased edges, which differ in every frame, do not count.
+    still: the frames `on_reference_grid`.
     """
-    still = on_reference_grid(burst, flow_px)
     middle = median_over_frames(still)
     off = still - middle
     spread = median_over_frames(off.abs()) / 0.6745

@@ -15,11 +15,11 @@ from ..posterior import Posterior
 from ..registration import register
 from .belief import Belief, Evidence
 from .bend import bending, smooth_basis
-from .exposure import at_true_exposure, exposure_excess
+from .exposure import at_true_exposure, exposure_excess, far_off
 from .image import Reconstruction, reconstruct
 from .lost import fit_translations
 from .motion import Task, spectrum_of_translations
-from .outliers import agreeing_frames, foreign_pixels, hidden_share
+from .outliers import agreeing_frames, foreign_pixels, hidden_share, on_reference_grid
 from .peaks import fit_motion
 from .piece import Piece, merged, merged_flows
 from .space import fit_gains, fit_in_space, measure_in_space
@@ -167,7 +167,7 @@ def measure(burst: Burst, scale: int, belief: Belief | None = None) -> Evidence:
     With a belief that bends, of all coefficients; otherwise of translations and gains.
     """
     basis = smooth_basis(burst.shape, burst.frames)
-    burst, kept, start_px, excess = begin(burst, _start_px(burst, belief))
+    burst, kept, start_px, excess = begin(burst, belief)
     belief = None if belief is None else belief.at_exposure(excess)
     bent = torch.zeros_like(kept[:, 0]) if belief is None else belief.bends()
     parts: list[tuple[Tensor, Evidence]] = []
@@ -208,10 +208,8 @@ def _unstated(burst: Burst, kept: Tensor, scale: int, functions: int) -> Tensor:
     return var[..., None, None] * torch.diag(constant)
 
 
-def _start_px(burst: Burst, belief: Belief | None) -> Tensor:
+def _start_px(burst: Burst, belief: Belief) -> Tensor:
     """Translations (B, N, 2) to begin from: what is believed for sure, or else the images'."""
-    if belief is None:
-        return register(burst)
     shift_px, sure = belief.coefficients()[..., 0], belief.sure()
     if bool(sure.all()):
         return shift_px
@@ -222,12 +220,12 @@ def _pieces(burst: Burst, scale: int, motion: Tensor | Belief | None) -> tuple[l
     """The bursts of a batch, registered and reconstructed, those alike together; see `Begun`."""
     index = torch.arange(len(burst.frames), device=burst.frames.device)
     if isinstance(motion, Tensor) and motion.ndim == 5:
-        excess = exposure_excess(burst, motion)
+        excess = exposure_excess(burst, on_reference_grid(burst, motion.mean((-1, -2))))
         return [_known(index, at_true_exposure(burst, excess), scale, motion)], excess
     if isinstance(motion, Tensor):
-        burst, kept, start_px, excess = begin(burst, motion, moving=False)
+        burst, kept, start_px, excess = begin(burst, motion)
         return _solved(_Task(index, burst, kept, start_px, scale, moving=False)), excess
-    burst, kept, start_px, excess = begin(burst, _start_px(burst, motion))
+    burst, kept, start_px, excess = begin(burst, motion)
     belief = None if motion is None else motion.at_exposure(excess)
     return _solved(_Task(index, burst, kept, start_px, scale, moving=True, belief=belief)), excess
 
@@ -282,20 +280,29 @@ def _again(old: Piece, task: _Task, basis: Tensor) -> Piece:
     return _in_space(dataclasses.replace(part, start_px=old.flow_px, knots=old.knots), basis)
 
 
-def begin(burst: Burst, start_px: Tensor | None = None, moving: bool = True) -> Begun:
-    """What to begin with where frames lie at `start_px`, by `register` if it is not given.
+def begin(burst: Burst, motion: Tensor | Belief | None = None) -> Begun:
+    """What to begin with, where frames lie as `motion` says, or as they look.
 
-    moving: whether they may lie elsewhere: frames of one brightness are registered better.
+    How wrong exposures are is told by the pixels, unless it is believed: what is dimmer than the
+    scene is under a cloud.
     """
-    start_px = register(burst) if start_px is None else start_px
-    excess = torch.ones_like(start_px[..., 0]) if burst.days else exposure_excess(burst, start_px)
-    if bool((excess != 1).any()):
+    if isinstance(motion, Belief):
+        excess = far_off(1 + motion.mean[..., -1])
         burst = at_true_exposure(burst, excess)
-        if moving:
-            changed = (excess != 1).any(1)[:, None, None]
-            start_px = torch.where(changed, register(burst), start_px)
+        start_px = _start_px(burst, motion)
+        still = on_reference_grid(burst, start_px)
+    else:
+        start_px = register(burst) if motion is None else motion
+        still = on_reference_grid(burst, start_px)
+        excess = exposure_excess(burst, still)
+        changed = (excess != 1).any(1)
+        if bool(changed.any()):
+            burst = at_true_exposure(burst, excess)
+            if motion is None:  # frames of one brightness are registered better
+                start_px = torch.where(changed[:, None, None], register(burst), start_px)
+            still = on_reference_grid(burst, start_px)
     kept = agreeing_frames(burst, start_px)
-    foreign = foreign_pixels(burst, start_px)
+    foreign = foreign_pixels(burst, start_px, still)
     kept = kept & (foreign.to(burst.frames).mean((-1, -2)) < MAX_FOREIGN)
     kept = kept & (burst.valid.to(start_px).mean((-1, -2)) >= LEAST_SEEN)
     kept[:, 0] = True

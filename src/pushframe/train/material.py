@@ -52,7 +52,7 @@ class Material:
             "trained_on": self.origin,
             "steps": progress.step,
             "minutes": round(progress.seconds / 60, 2),
-            "bursts": config.data.different(progress.step),
+            "crops" if config.data.bursts else "bursts": config.data.different(progress.step),
             "validation": figures,
             "config": dataclasses.asdict(config),
             "version": __version__,

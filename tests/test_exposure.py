@@ -1,0 +1,169 @@
+"""Exposures far from what was stated: found, put right, and told; nothing else is taken for one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from conftest import sources
+
+from pushframe.burst import Burst, Simulated
+from pushframe.infer import Reconstruction
+from pushframe.noise_law import estimate_noise_law
+from pushframe.registration import register
+from pushframe.simulate import PRESETS, simulate, simulate_one, with_options
+from pushframe.solver import Belief, Evidence, exposure, solve
+from pushframe.solver.exposure import at_true_exposure, exposure_excess
+from pushframe.solver.outliers import on_reference_grid
+
+FRAME = 3
+
+
+def misstated(burst: Burst, frame: int, times: float) -> Burst:
+    """The same raw pixels, whose exposure is said to be `times` shorter than it was."""
+    excess = torch.ones_like(burst.exposure)
+    excess[..., frame] = 1 / times
+    return at_true_exposure(burst, excess)
+
+
+def found(burst: Burst) -> torch.Tensor:
+    return exposure_excess(burst, on_reference_grid(burst, register(burst)))
+
+
+@pytest.fixture(scope="module")
+def clean() -> Simulated:
+    setting = with_options(PRESETS["paper"], size=48, frames=7)
+    return simulate(sources(setting, 3), setting, torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("frame", [0, FRAME])
+@pytest.mark.parametrize("times", [0.3, 0.8, 1.3, 2.0, 8.0])
+def test_a_factor_is_found_of_any_frame(clean: Simulated, times: float, frame: int) -> None:
+    expected = torch.ones(3, 7)
+    expected[:, frame] = times
+    expected = expected / expected[:, :1]
+    excess = found(misstated(clean.burst, frame, times))
+    torch.testing.assert_close(excess, expected, rtol=0.015, atol=0)
+
+
+def test_raw_pixels_and_their_noise_stay_as_they_are(clean: Simulated) -> None:
+    wrong = misstated(clean.burst, FRAME, 2.0)
+    torch.testing.assert_close(wrong.raw_dn(), clean.burst.raw_dn())
+    assert not torch.allclose(wrong.frames, clean.burst.frames)
+
+
+@pytest.mark.parametrize("preset", ["paper", "affine", "continuous"])
+def test_right_exposures_are_left_alone(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = with_options(PRESETS[preset], size=40, frames=5, exposure_error=0.01)
+    made = simulate(sources(setting, 6, 11), setting, torch.Generator().manual_seed(1))
+    assert (found(made.burst) == 1).all()
+    monkeypatch.setattr(exposure, "LEAST_EXCESS", 1.0)  # twin
+    monkeypatch.setattr(exposure, "EXPLAINED", 2.0)
+    assert (found(made.burst) != 1).any()
+
+
+def test_what_adds_is_no_factor(clean: Simulated) -> None:
+    """A pedestal and a veil of cloud are as bright as a longer exposure, but hide the scene."""
+    frames = clean.burst.frames.clone()
+    usual = frames[:, FRAME].mean((-1, -2), keepdim=True)
+    for spoilt in (frames[:, FRAME] + 0.3 * usual, 0.7 * frames[:, FRAME] + 0.6 * usual):
+        brighter = frames.clone()
+        brighter[:, FRAME] = spoilt
+        assert (found(dataclasses.replace(clean.burst, frames=brighter)) == 1).all()
+    frames[:, FRAME] *= 1.3  # twin: as bright, by a factor
+    excess = found(dataclasses.replace(clean.burst, frames=frames))[:, FRAME]
+    assert excess.tolist() == pytest.approx([1.3] * 3, abs=0.02)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("times", [0.5, 2.5])
+def test_the_image_is_that_of_right_exposures(
+    clean: Simulated, times: float, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    motion = clean.flow_px if known else None
+    right = solve(clean.burst, 2, motion)
+    wrong = misstated(clean.burst, FRAME, times)
+
+    def apart() -> float:
+        """From the image of right exposures, in its error bars, rms."""
+        solved = solve(wrong, 2, motion)
+        off = (solved.posterior.mean - right.posterior.mean).square() / right.posterior.var
+        return float(off.nanmean().sqrt())
+
+    solved = solve(wrong, 2, motion)
+    assert apart() < 0.3
+    assert solved.kept.all()
+    assert solved.gain[:, FRAME].tolist() == pytest.approx([times] * 3, rel=0.005)
+    monkeypatch.setattr(exposure, "LEAST_EXCESS", 99.0)
+    assert apart() > 0.45  # twin
+
+
+def test_errors_are_those_of_gains_as_they_are_said(clean: Simulated) -> None:
+    wrong = misstated(clean.burst, FRAME, 2.0)
+    excess = found(wrong)
+    said, unsaid = solve(wrong, 2), solve(at_true_exposure(wrong, excess), 2)
+    gain = 3 * FRAME + 2
+    torch.testing.assert_close(said.gain, unsaid.gain * excess)
+    ratio = (said.covariance / unsaid.covariance)[:, gain]
+    assert ratio[:, gain].tolist() == pytest.approx((excess[:, FRAME] ** 2).tolist(), rel=1e-3)
+    assert ratio[:, 3].tolist() == pytest.approx(excess[:, FRAME].tolist(), rel=1e-3)  # of dy
+
+
+def test_beliefs_and_evidence_follow_exposures() -> None:
+    """A frame of gain 1 at its true exposure has a gain of 1.5 as it was stated."""
+    excess = torch.tensor([[1.0, 1.5]])
+    mean = torch.zeros(1, 2, 3)
+    mean[..., 2] = 0.01
+    covariance = torch.diag_embed(torch.full((1, 2, 3), 1e-4))
+    told = Evidence(mean, covariance).as_stated(excess)
+    assert told.mean[0, :, 2].tolist() == pytest.approx([0.01, 0.515])
+    assert told.covariance[0, 1].diagonal().tolist() == pytest.approx([1e-4, 1e-4, 2.25e-4])
+    back = Belief(*told).at_exposure(excess)
+    torch.testing.assert_close(back.mean, mean)
+    torch.testing.assert_close(back.covariance, covariance)
+
+
+def test_tiles_of_a_scene_share_a_wrong_exposure(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LARGEST_TILE_PX", "TILE_PX"):
+        monkeypatch.setattr(f"pushframe.seams.{name}", 64)
+    setting = with_options(PRESETS["paper"], size=100, frames=9)
+    made = simulate_one(sources(setting, 1, 5)[0], setting, 4)
+    right, wrong = (Reconstruction(b) for b in (made.burst, misstated(made.burst, FRAME, 1.6)))
+    expected, product = right.product(), wrong.product()
+    assert wrong.scene is not None
+    assert float(1 + wrong.scene.mean[FRAME, -wrong.scene.mean.shape[1] // 3]) == pytest.approx(
+        1.6, abs=0.01
+    )
+    assert (
+        "frame 3 is 1.60 times as bright as its stated exposure says; corrected"
+        in product.provenance["notes"]
+    )
+    off = torch.from_numpy((product.mean - expected.mean) / expected.std)
+    assert float(off.square().nanmean().sqrt()) < 0.4
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_exposures_are_put_right_where_motion_bends(known: bool) -> None:
+    setting = with_options(PRESETS["paper"], size=40, frames=8, motion="drift")
+    made = simulate(sources(setting, 1), setting, torch.Generator().manual_seed(2))
+    motion = made.flow_px if known else None
+    right, wrong = (solve(b, 2, motion) for b in (made.burst, misstated(made.burst, FRAME, 1.6)))
+    assert float(wrong.gain[0, FRAME]) == pytest.approx(1.6, rel=0.01)
+    off = (wrong.posterior.mean - right.posterior.mean).square() / right.posterior.var
+    assert float(off.nanmean().sqrt()) < 0.3
+
+
+@pytest.mark.parametrize("side", [0.0, 0.5])
+def test_shade_on_a_part_of_a_frame_is_no_exposure(clean: Simulated, side: float) -> None:
+    shade = torch.linspace(side, 1, 48).round() if side else torch.linspace(0, 1, 48)
+    frames = clean.burst.frames.clone()
+    frames[:, FRAME] *= 0.6 + 0.4 * shade
+    assert (found(dataclasses.replace(clean.burst, frames=frames)) == 1).all()
+
+
+def test_the_noise_law_does_not_suffer() -> None:
+    setting = with_options(PRESETS["paper"], size=48, frames=10)
+    burst = dataclasses.replace(simulate_one(sources(setting, 1)[0], setting, 3).burst, noise=None)
+    right, wrong = (estimate_noise_law(b) for b in (burst, misstated(burst, FRAME, 1.7)))
+    assert float(wrong.b) == pytest.approx(float(right.b), rel=0.02)
