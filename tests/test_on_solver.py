@@ -244,11 +244,13 @@ def test_a_burst_that_cannot_be_solved_leaves_its_neighbours(made) -> None:
     lost = motion.gain.clone()
     lost[0] = torch.nan
     net = network()
+    net.mixed_precision = False  # its rounding is not what is asked about
     with torch.no_grad():
         posterior, sound = net(burst, Motion(motion.flow_px, lost)), net(burst, motion)
     assert bool(torch.isfinite(posterior.mean).all())
     assert bool((posterior.var > 0).all())
-    torch.testing.assert_close(posterior.mean[1], sound.mean[1], atol=1e-4, rtol=0)
+    off = (posterior.mean[1] - sound.mean[1]) / sound.var[1].sqrt()
+    assert float(off.abs().max()) < 0.05  # images are solved to 0.05 bars rms
 
 
 def test_the_shipped_weights_fit_and_correct(made) -> None:
