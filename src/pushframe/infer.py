@@ -29,6 +29,7 @@ from .residuals import Witness, telling_witness
 from .scene_motion import SceneMotion, register_scene
 from .seams import Block, Seams, Tile, tile_axes, tile_corners, tiles_at_once
 from .solver import Belief
+from .solver.exposure import at_true_exposure
 from .version import __version__
 
 
@@ -232,6 +233,8 @@ def count_samples(burst: Burst, estimate: Estimate, scale: int) -> Tensor:
         return splat(alone.frames, alone.valid.to(alone.frames), still, scale).samples
     if estimate.used is not None:
         burst = dataclasses.replace(burst, valid=estimate.used)
+    if estimate.gain is not None:
+        burst = at_true_exposure(burst, estimate.gain)
     return weighted_splat(burst, estimate.flow_px, scale).samples
 
 

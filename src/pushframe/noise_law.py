@@ -22,7 +22,6 @@ from .gaussian import GaussianProblem, weighted_mean
 from .geometry import middle_of
 from .noise import frame_noise_var, rounding_var
 from .prior import scaled
-from .solver.exposure import at_true_exposure
 from .solver.peaks import fit_motion
 from .solver.solve import begin
 
@@ -134,13 +133,12 @@ class _Alike:
     """A burst brought to one image: its frames registered, with their gains and outliers."""
 
     def __init__(self, burst: Burst, scale: int) -> None:
-        seen, kept, start_px, excess = begin(burst)
-        burst = at_true_exposure(burst, excess)
-        self.fit = fit_motion(seen, start_px, kept, scale)
-        self.good = self.fit.good(seen)
-        self.burst, self.scale = burst, scale
+        begun = begin(burst)
+        self.burst, self.scale = begun.burst, scale
+        self.fit = fit_motion(self.burst, begun.start_px, begun.kept, scale)
+        self.good = self.fit.good(self.burst)
         self.gain = self.fit.gain[..., None, None]
-        self.to_dn = self.gain * burst.gain[..., None, None]
+        self.to_dn = self.gain * self.burst.gain[..., None, None]
 
     def next_law(self, law: NoiseLaw, draws: int, generator: torch.Generator) -> NoiseLaw:
         """The law that the residuals tell, the frames weighted by the law before, (1,)."""

@@ -15,7 +15,9 @@ from .outliers import FOREIGN_SMOOTHING_PX
 
 LEAST_EXCESS = 1.04  # a brightness nearer to what was stated is found along with the motion
 EXPLAINED = 0.5  # of how far a frame is off, at most left by a factor that is to be believed
-USUAL = 3.0  # times what is left of the usual frame, likewise: shadows fall on a part of a frame
+LIFTED = 1.2  # times what an offset leaves, likewise: in a flat scene the two are the same
+USUAL, USUAL_SIGMAS = 3.0, 2.0  # times what is left of the usual frame, and of the noise, likewise
+MOST = 0.9  # of the pixels, which that holds for: shadows fall on a part of a frame
 DARK_SIGMAS = 5.0  # of the noise, below which a pixel tells no factor
 MIN_PIXELS = 64
 
@@ -30,8 +32,9 @@ def exposure_excess(burst: Burst, still: Tensor) -> Tensor:
     """True over stated exposure of frames, the reference's as the unit, (B, N).
 
     The median over pixels of a frame over what most frames show there. 1 where it is near 1, and
-    where no factor explains the frame: a pedestal, a veil of cloud or another scene adds. Of frames
-    of different days 1: the light is another. still: the frames `on_reference_grid`.
+    where no factor explains the frame: a pedestal, a veil of cloud or another scene adds, and shade
+    on a part leaves the rest. Of frames of different days 1: the light is another. still: the
+    frames `on_reference_grid`.
     """
     if burst.days:
         return torch.ones_like(burst.exposure)
@@ -49,11 +52,20 @@ def exposure_excess(burst: Burst, still: Tensor) -> Tensor:
         middle((still - guess).abs()) for guess in (usual, factor * usual, usual + added)
     )
     told = (~still.isnan()).sum((2, 3), keepdim=True) >= MIN_PIXELS
-    told &= (multiplied < EXPLAINED * off) & (multiplied < lifted)
-    left = multiplied / factor  # in the unit of all
-    told &= left < USUAL * left.nanmedian(1, keepdim=True).values + noise.sqrt() / factor
+    told &= (multiplied < EXPLAINED * off) & (multiplied < LIFTED * lifted)
+    alike = still / factor
+    left = _most((alike - median_over_frames(alike)).abs())
+    usually = USUAL * left.nanmedian(1, keepdim=True).values
+    told &= left < usually + USUAL_SIGMAS * noise.sqrt() / factor
     factor = torch.where(told, far_off(factor), 1)[..., 0, 0]
     return factor / factor[:, :1]
+
+
+def _most(values: Tensor) -> Tensor:
+    """What `MOST` of the pixels of a frame are below, NaN left out, (B, N, 1, 1)."""
+    pixels = values.flatten(2).sort(2).values  # NaN last
+    count = (~pixels.isnan()).sum(2, keepdim=True)
+    return pixels.gather(2, (MOST * (count - 1)).long().clamp(min=0))[..., None]
 
 
 def at_true_exposure(burst: Burst, excess: Tensor) -> Burst:

@@ -18,8 +18,9 @@ from torch import Tensor
 from ..burst import Burst
 from ..prior import FEW
 from .belief import FIRST_JITTER_PX, Belief, first_jitter
-from .certainty import covariance, learn_gain_std, likelihood
+from .certainty import covariance, learn_gain_std, likelihood, reference_off
 from .fit import Fit
+from .motion_prior import GAIN_STD
 from .relax import Relaxation
 from .search import Search
 
@@ -43,6 +44,9 @@ HURRIED = Pace(2, 2)  # where the motion is believed for certain
 FEW_PACE = Pace(8, 4)  # of few frames, which need all of them
 MORE_ROUNDS, MORE_STEPS = 6, 2  # of the restless: little noise takes longer
 FEW_MORE_ROUNDS, FEW_MORE_STEPS = 2, 6
+FREED_STEPS = 3  # once the reference may be off
+REFERENCE_OFF = 2.0  # errors, by which the usual frame is off the reference's exposure
+FEW_REFERENCE_OFF = 3.0  # few frames are less sure of that than they state
 
 
 @dataclass(frozen=True)
@@ -154,6 +158,8 @@ class Task:
         if moving:
             search.keep_the_better(self.start_px)
         search.weigh()
+        if self.unbiased and self.belief is None and not self.burst.days:
+            self.free_reference(search)
         return Fit(
             search.flow_px,
             search.gain,
@@ -167,14 +173,15 @@ class Task:
             search.whole.scene,
         )
 
-    def unwindow(self, search: Search, steps: int) -> None:
+    def unwindow(self, search: Search, steps: int, learning: bool = True) -> None:
         """Steps that take out what windows do to the frames, if that is asked for."""
         for _ in range(steps):
             if self.unbiased:
                 search.unbias()
             search.look()
             search.step(self.moving)
-            learn_gain_std(search)
+            if learning:
+                learn_gain_std(search)
             search.budget()
 
     def settle(self, search: Search, rounds: int, steps: int) -> None:
@@ -188,6 +195,33 @@ class Task:
         self.unwindow(part, steps)
         self.settle(part, rounds - 1, steps)
         search.put_back(index, part)
+
+    def free_reference(self, search: Search) -> None:
+        """Let gains be off together where the frames say so, and whole frames then confirm it."""
+        index = self._contradicted(search).nonzero()[:, 0]
+        if not len(index):
+            return
+        part = search.part(index)
+        part.motion_prior.forget(torch.ones_like(part.kept[:, 0]))
+        part.look_closely()
+        self.unwindow(part, FREED_STEPS, learning=False)
+        part.look()
+        part.weigh()
+        certain = self._contradicted(part)
+        if not bool(certain.any()):
+            return
+        part.motion_prior.reference_std = GAIN_STD * certain
+        learn_gain_std(part)
+        self.unwindow(part, FREED_STEPS)
+        chosen = certain.nonzero()[:, 0]
+        search.put_back(index[chosen], part.part(chosen))
+        search.look()
+        search.weigh()
+
+    def _contradicted(self, search: Search) -> Tensor:
+        """Bursts whose frames all contradict the reference's exposure, (B,) bool."""
+        certain = FEW_REFERENCE_OFF if self.all_few() else REFERENCE_OFF
+        return reference_off(search, self.moving).abs() > certain
 
 
 def spectrum_of_translations(burst: Burst, flow_px: Tensor, gain: Tensor, scale: int) -> Tensor:

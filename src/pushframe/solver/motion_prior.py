@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .belief import Belief, on_diagonal, unheld
@@ -17,13 +18,16 @@ class MotionPrior:
     """A Gaussian of each frame's (dy, dx, gain); the reference's are no unknowns.
 
     belief: of them. Without one shifts may be any, and gains are 1 to within `gain_std` (B,), which
-    the burst tells. adrift: whether all frames may be off the reference together.
+    the burst tells, and to within `reference_std` (B,) all together, if that is not 0: it is the
+    reference's exposure that is off then. adrift: whether all frames may be off the reference
+    together.
     """
 
     def __init__(self, belief: Belief | None, gain: Tensor) -> None:
         self.belief, self.adrift = belief, True
         self.trust = None if belief is None else belief.precision()
         self.gain_std = torch.full_like(gain[:, 0], GAIN_STD)
+        self.reference_std = torch.zeros_like(self.gain_std)
         place = torch.arange(gain.shape[1], device=gain.device)[:, None]
         self.unknown = (place > 0).expand(-1, 3)
         self.unknown_gain = self.unknown & (torch.arange(3, device=gain.device) == 2)
@@ -31,18 +35,20 @@ class MotionPrior:
     def part(self, index: Tensor) -> MotionPrior:
         """That of some bursts of the batch."""
         other = copy.copy(self)
-        other.gain_std = self.gain_std[index]
+        other.gain_std, other.reference_std = self.gain_std[index], self.reference_std[index]
         if self.belief is not None and self.trust is not None:
             other.belief, other.trust = self.belief.part(index), self.trust[index]
         return other
 
     def put_back(self, index: Tensor, part: MotionPrior) -> None:
         """What some bursts of the batch told of exposures."""
-        self.gain_std = self.gain_std.index_copy(0, index, part.gain_std)
+        for name in ("gain_std", "reference_std"):
+            setattr(self, name, getattr(self, name).index_copy(0, index, getattr(part, name)))
 
     def forget(self, lost: Tensor) -> None:
         """Bursts (B,) bool have told nothing."""
         self.gain_std = torch.where(lost, GAIN_STD, self.gain_std)
+        self.reference_std = self.reference_std.masked_fill(lost, 0)
 
     def precision(self) -> Tensor:
         """Of each frame's shift and gain, (B, N, 3, 3)."""
@@ -52,18 +58,34 @@ class MotionPrior:
         doubt = torch.stack([still, still, self.gain_std**-2], -1)
         return torch.diag_embed(doubt)[:, None].expand(-1, len(self.unknown), 3, 3)
 
+    def together(self, kept: Tensor) -> Tensor:
+        """What the precision of all gains together is less than theirs each, a root of it, (B, N).
+
+        The covariance of gains is `gain_std**2 + reference_std**2 1 1'`, its inverse
+        `gain_std**-2 - together together'`. kept: (B, N) bool, the frames that are used.
+        """
+        if self.belief is not None:
+            return torch.zeros_like(kept, dtype=self.gain_std.dtype)
+        others = kept & self.unknown[:, 2]
+        each, all_ = self.gain_std**2, self.reference_std**2
+        less = all_ / (each + others.sum(1) * all_) / each
+        return less.sqrt()[:, None] * others
+
     def off(self, flow_px: Tensor, gain: Tensor) -> Tensor:
         """Shifts (B, N, 2) and gains (B, N) less what they are believed to be, (B, N, 3)."""
         centre = 0 if self.belief is None else self.belief.mean
         return torch.cat([flow_px, (gain - 1)[..., None]], -1) - centre
 
-    def pull(self, flow_px: Tensor, gain: Tensor) -> Tensor:
+    def pull(self, flow_px: Tensor, gain: Tensor, kept: Tensor) -> Tensor:
         """How the prior holds shifts and gains, (B, N, 3)."""
-        return (self.precision() @ self.off(flow_px, gain)[..., None])[..., 0]
+        off, together = self.off(flow_px, gain), self.together(kept)
+        pull = (self.precision() @ off[..., None])[..., 0]
+        loose = together * (together * off[..., 2]).sum(1, keepdim=True)
+        return pull - F.pad(loose[..., None], [2, 0])
 
-    def energy(self, flow_px: Tensor, gain: Tensor) -> Tensor:
+    def energy(self, flow_px: Tensor, gain: Tensor, kept: Tensor) -> Tensor:
         """Minus twice the log prior of shifts and gains, up to a constant, (B,)."""
-        return (self.off(flow_px, gain) * self.pull(flow_px, gain)).sum((1, 2))
+        return (self.off(flow_px, gain) * self.pull(flow_px, gain, kept)).sum((1, 2))
 
     def free(self, kept: Tensor, moving: bool) -> Tensor:
         """Which of the 3N components are unknown, (B, 3N) bool; without `moving` gains alone."""
@@ -79,6 +101,8 @@ class MotionPrior:
         if self.adrift and moving:
             system = unheld_shifts(system, kept)
         system = system + on_diagonal(self.precision().double())
+        loose = F.pad(self.together(kept).double()[..., None], [2, 0]).flatten(1)
+        system = system - loose[:, :, None] * loose[:, None]
         system = torch.where(free[:, :, None] & free[:, None], system, 0)
         diagonal = system.diagonal(dim1=-2, dim2=-1)
         diagonal += torch.where(free, 1e-4 * information.diagonal(dim1=-2, dim2=-1), 1)

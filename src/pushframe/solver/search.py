@@ -124,7 +124,7 @@ class Search:
         # A frame that may be off says less. As seen through the aliases this varies little with
         # frequency; one number a burst keeps the noise white.
         jitter_var = self.jitter_px[:, None] ** 2 * self.lattice.steepness(prior)
-        noise = self.noise + self.mismatch[:, None] + jitter_var
+        noise = self.noise / self.gain**2 + self.mismatch[:, None] + jitter_var
         self.precision = self.kept / noise
         self.blocks = AliasBlocks(self.placed.see, self.precision, prior)
         self.image = self.blocks.mean(self.data)
@@ -156,7 +156,7 @@ class Search:
         wrong with the gains, too.
         """
         good = self.burst.valid & ~self.outlier & self.kept[..., None, None]
-        budget = self.noise_var + self.mismatch[:, None, None, None]
+        budget = self._noise_var() + self.mismatch[:, None, None, None]
         problem = GaussianProblem(self.flow_px, good / budget, self.knots, self.scale)
         frames = self.burst.frames / self.gain[..., None, None] - self.level
         self._place()
@@ -177,6 +177,10 @@ class Search:
         shift, gain = wanted[..., :2].square().sum(-1), wanted[..., 2].square()
         changed = shift * self.lattice.steepness(self.prior) + gain * self.level[..., 0, 0] ** 2
         return changed.mean(1) * (self.kept / self.noise).sum(1)
+
+    def _noise_var(self) -> Tensor:
+        """Of the frames, gains taken out, (B, N, H, W)."""
+        return self.noise_var / self.gain[..., None, None] ** 2
 
     def _observed(self) -> Tensor:
         """The windowed frames less the image's level, (B, N, H, W)."""
@@ -212,7 +216,7 @@ class Search:
         """One step of Fisher scoring on shifts and gains; without `moving` on gains alone."""
         free = self.motion_prior.free(self.kept, moving)
         changes = self.changes(self.whole.gain_slope is not None)
-        pull = self.motion_prior.pull(self.flow_px, self.gain)
+        pull = self.motion_prior.pull(self.flow_px, self.gain, self.kept)
         slope = ((self.slope(changes) - pull).flatten(1) * free).double()
         self.whole.gain_slope = None  # of what the unknowns were
         self.information = self.blocks.information(changes, self.lattice.count, roughly=True)
@@ -274,7 +278,7 @@ class Search:
             self.placed.window,
             used=self.burst.valid & self.kept[..., None, None],
             outlier=self.outlier,
-            noise_var=self.noise_var,
+            noise_var=self._noise_var(),
             mismatch=self.mismatch,
             free=freedom(self.blocks, self.lattice.count),
             days=self.burst.days,
@@ -337,7 +341,7 @@ class Search:
         energy = (total * self.lattice.count).sum((-1, -2))
         if self.motion_prior.belief is None:
             return energy
-        return energy + self.motion_prior.energy(self.flow_px, self.gain)
+        return energy + self.motion_prior.energy(self.flow_px, self.gain, self.kept)
 
     def improbability(self) -> Tensor:
         """Minus twice the log likelihood of the frames under grid and noise, up to 2 pi, (B,)."""

@@ -220,8 +220,7 @@ def _pieces(burst: Burst, scale: int, motion: Tensor | Belief | None) -> tuple[l
     """The bursts of a batch, registered and reconstructed, those alike together; see `Begun`."""
     index = torch.arange(len(burst.frames), device=burst.frames.device)
     if isinstance(motion, Tensor) and motion.ndim == 5:
-        excess = exposure_excess(burst, on_reference_grid(burst, motion.mean((-1, -2))))
-        return [_known(index, at_true_exposure(burst, excess), scale, motion)], excess
+        return [_known(index, burst, scale, motion)], torch.ones_like(burst.exposure)
     if isinstance(motion, Tensor):
         burst, kept, start_px, excess = begin(burst, motion)
         return _solved(_Task(index, burst, kept, start_px, scale, moving=False)), excess
@@ -295,11 +294,8 @@ def begin(burst: Burst, motion: Tensor | Belief | None = None) -> Begun:
         start_px = register(burst) if motion is None else motion
         still = on_reference_grid(burst, start_px)
         excess = exposure_excess(burst, still)
-        changed = (excess != 1).any(1)
-        if bool(changed.any()):
+        if bool((excess != 1).any()):
             burst = at_true_exposure(burst, excess)
-            if motion is None:  # frames of one brightness are registered better
-                start_px = torch.where(changed[:, None, None], register(burst), start_px)
             still = on_reference_grid(burst, start_px)
     kept = agreeing_frames(burst, start_px)
     foreign = foreign_pixels(burst, start_px, still)
