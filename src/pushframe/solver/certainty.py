@@ -62,7 +62,7 @@ def learn_gain_std(search: Search) -> None:
     prior.gain_std = spread.clamp(min=LEAST_GAIN_STD**2).sqrt()
 
 
-def reference_off(search: Search, moving: bool) -> Tensor:
+def reference_surprise(search: Search, moving: bool) -> Tensor:
     """By how many of its errors the usual frame is off the reference's exposure, (B,).
 
     Where a Newton step would end if gains might be anything; the search ended where data pull them

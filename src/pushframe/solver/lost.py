@@ -41,6 +41,7 @@ def fit_translations(
     scale: int,
     moving: bool = True,
     belief: Belief | None = None,
+    reference_off: Tensor | None = None,
 ) -> Fit:
     """As `Task.settled` and `highest_peak`, of those frames that belong.
 
@@ -48,7 +49,9 @@ def fit_translations(
     badly anywhere, but less so at some places. Where motion bends, translations are not the answer
     wherever they are. Where the spectrum was held down, translations are fitted once more.
     """
-    task = Task(burst, start_px, kept, scale, moving=moving, belief=belief)
+    task = Task(
+        burst, start_px, kept, scale, moving=moving, belief=belief, reference_off=reference_off
+    )
     fit = task.settled()
     if moving:
         fit = dataclasses.replace(fit, bent=_bent(task, fit))

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..burst import Burst
 from ..prior import FEW
 from .belief import FIRST_JITTER_PX, Belief, first_jitter
-from .certainty import covariance, learn_gain_std, likelihood, reference_off
+from .certainty import covariance, learn_gain_std, likelihood, reference_surprise
 from .fit import Fit
 from .motion_prior import GAIN_STD
 from .relax import Relaxation
@@ -57,8 +57,9 @@ class Task:
     the most. With `moving` False the shifts stay as they are and only the rest is fitted. belief:
     of translations and gains. unbiased: take out what windows do to frames, in a few steps more; it
     matters more to gains than to shifts. belong: the spectrum may rise, as if the frames were known
-    to show one scene. Never worse than its start: where the likelihood (with the belief, the
-    posterior) ended below that of the start, the start is kept.
+    to show one scene. reference_off: (B,) bool, bursts whose reference's exposure is known to have
+    been off, and is right but roughly. Never worse than its start: where the likelihood (with the
+    belief, the posterior) ended below that of the start, the start is kept.
     """
 
     burst: Burst
@@ -70,6 +71,7 @@ class Task:
     belief: Belief | None = None
     unbiased: bool = True
     belong: bool = False
+    reference_off: Tensor | None = None
 
     def part(self, index: Tensor) -> Task:
         """The same for some bursts of the batch."""
@@ -79,6 +81,7 @@ class Task:
             start_px=self.start_px[index],
             kept=self.kept[index],
             belief=None if self.belief is None else self.belief.part(index),
+            reference_off=None if self.reference_off is None else self.reference_off[index],
         )
 
     def search(self, start_px: Tensor) -> Search:
@@ -197,8 +200,14 @@ class Task:
         search.put_back(index, part)
 
     def free_reference(self, search: Search) -> None:
-        """Let gains be off together where the frames say so, and whole frames then confirm it."""
-        index = self._contradicted(search).nonzero()[:, 0]
+        """Let gains be off together where the frames say so, and whole frames then confirm it.
+
+        Or where that is known.
+        """
+        doubted = self._contradicted(search)
+        if self.reference_off is not None:
+            doubted = doubted | self.reference_off
+        index = doubted.nonzero()[:, 0]
         if not len(index):
             return
         part = search.part(index)
@@ -208,6 +217,8 @@ class Task:
         part.look()
         part.weigh()
         certain = self._contradicted(part)
+        if self.reference_off is not None:
+            certain = certain | self.reference_off[index]
         if not bool(certain.any()):
             return
         part.motion_prior.reference_std = GAIN_STD * certain
@@ -221,7 +232,7 @@ class Task:
     def _contradicted(self, search: Search) -> Tensor:
         """Bursts whose frames all contradict the reference's exposure, (B,) bool."""
         certain = FEW_REFERENCE_OFF if self.all_few() else REFERENCE_OFF
-        return reference_off(search, self.moving).abs() > certain
+        return reference_surprise(search, self.moving).abs() > certain
 
 
 def spectrum_of_translations(burst: Burst, flow_px: Tensor, gain: Tensor, scale: int) -> Tensor:

@@ -72,14 +72,16 @@ class Begun(NamedTuple):
 class _Task:
     """Bursts to solve: the frames kept (B, N), translations (B, N, 2) to start from.
 
-    index: their places in the batch. moving: whether translations are to be estimated. belief: of
-    the motion, if there is one. knots: (B, TERMS), log power of the image, once it was fitted.
+    index: their places in the batch. reference_off: (B,) bool, whose reference's exposure was put
+    right. moving: whether translations are to be estimated. belief: of the motion, if there is one.
+    knots: (B, TERMS), log power of the image, once it was fitted.
     """
 
     index: Tensor
     burst: Burst
     kept: Tensor
     start_px: Tensor
+    reference_off: Tensor
     scale: int
     moving: bool
     belief: Belief | None = None
@@ -93,6 +95,7 @@ class _Task:
             burst=self.burst.part(index),
             kept=self.kept[index],
             start_px=self.start_px[index],
+            reference_off=self.reference_off[index],
             belief=None if self.belief is None else self.belief.part(index),
             knots=None if self.knots is None else self.knots[index],
         )
@@ -221,12 +224,19 @@ def _pieces(burst: Burst, scale: int, motion: Tensor | Belief | None) -> tuple[l
     index = torch.arange(len(burst.frames), device=burst.frames.device)
     if isinstance(motion, Tensor) and motion.ndim == 5:
         return [_known(index, burst, scale, motion)], torch.ones_like(burst.exposure)
-    if isinstance(motion, Tensor):
-        burst, kept, start_px, excess = begin(burst, motion)
-        return _solved(_Task(index, burst, kept, start_px, scale, moving=False)), excess
     burst, kept, start_px, excess = begin(burst, motion)
-    belief = None if motion is None else motion.at_exposure(excess)
-    return _solved(_Task(index, burst, kept, start_px, scale, moving=True, belief=belief)), excess
+    belief = motion if isinstance(motion, Belief) else None
+    task = _Task(
+        index,
+        burst,
+        kept,
+        start_px,
+        reference_off=(excess != 1).sum(1) > burst.count / 2,
+        scale=scale,
+        moving=not isinstance(motion, Tensor),
+        belief=None if belief is None else belief.at_exposure(excess),
+    )
+    return _solved(task), excess
 
 
 def _solved(task: _Task) -> list[Piece]:
@@ -308,7 +318,8 @@ def begin(burst: Burst, motion: Tensor | Belief | None = None) -> Begun:
 def _in_fourier_space(task: _Task) -> tuple[Piece, Tensor]:
     """Translations, as `lost` finds them, and whether bends would explain more, (B,) bool."""
     burst, scale = task.burst, task.scale
-    fit = fit_translations(burst, task.start_px, task.kept, scale, task.moving, task.believed(1))
+    given = (task.moving, task.believed(1), task.reference_off)
+    fit = fit_translations(burst, task.start_px, task.kept, scale, *given)
     good = fit.good(burst)
     made = reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, scale, fit.scene)
     found = (fit.gain, fit.knots, fit.kept, good, fit.covariance)
