@@ -81,6 +81,22 @@ def test_long_frames_alone_do_not_tell_where_short_ones_are_off_their_line() -> 
         assert estimated_black(of_two_exposures(60.0, seed)) == pytest.approx(60, abs=4)
 
 
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_frames_on_one_line_that_are_of_one_exposure_do_not_tell(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Contrasts of a line through 100 DN, but for those of the short frames; twin: of them, too."""
+
+    def contrasts(still: torch.Tensor) -> torch.Tensor:
+        mean = still.mean(1)
+        off = 1 + 0.02 * (-1) ** torch.arange(len(mean))  # by which short ones differ
+        return torch.where(mean < share * mean.max(), off * mean, mean - 100)
+
+    monkeypatch.setattr("pushframe.io.black_level._contrasts", contrasts)
+    found = estimated_black(of_two_exposures(0.0, 1))
+    assert found == (pytest.approx(100) if share < 0.2 else 0.0)
+
+
 def test_haze_and_smoke_are_no_pedestal(monkeypatch: pytest.MonkeyPatch) -> None:
     dn, exposure = simulated(exposure_steps=0, frames=10)
     assert estimated_black(veiled(dn, 2500.0)) == 0.0  # brighter than the darkest frame
