@@ -73,6 +73,22 @@ def test_pixels_near_the_ceiling_count_as_saturated(monkeypatch: pytest.MonkeyPa
     assert int(left_out_pixels(burst, estimate)[1].sum()) > 50  # twin
 
 
+def test_a_cloud_is_left_out_whole_beside_one_masked_pixel() -> None:
+    """It is the brightest of its frame, but not expected to be."""
+    burst = with_blob(one(), 3, 3)
+    valid = burst.valid.clone()
+    valid[3, 35, 35] = False
+    frames = burst.frames.clone()
+    frames[3] = frames[3].clamp(max=float(burst.frames[3].quantile(0.98)))  # a flat top
+    flat = dataclasses.replace(burst, frames=frames)
+    for masked in (flat, dataclasses.replace(flat, valid=valid)):
+        batch = masked.batched()
+        estimate = METHODS["solver"].run(batch, 2, None)
+        assert estimate.used is not None
+        left = left_out_pixels(batch, estimate)[1]
+        assert int(left[0, 3].sum()) > 0.95 * int((batch.valid & ~estimate.used)[0, 3].sum()) > 50
+
+
 def test_shares_are_those_of_all_tiles_and_of_the_worst() -> None:
     table, still = MotionTable(("a", "b")), torch.zeros(2, 2, 2)
     burst = Burst(torch.rand(2, 2, 10, 10), torch.ones(2, 2), torch.ones(2))
