@@ -66,14 +66,19 @@ def _predicted(mean: Tensor, flow_px: Tensor, scale: int) -> tuple[Tensor, Tenso
 
 def percent(share: float) -> str:
     """A share in words, with a decimal where it is small."""
+    if share < 0.0005:
+        return "under 0.1%"
     return f"{share:.0%}" if share >= 0.01 else f"{share:.1%}"
 
 
 def left_out_remark(share: float, worst: float, tense: str = "were") -> str:
     """What to say of a frame; worst: the share in the tile where it is largest."""
-    where = "" if worst < 2 * share else f", {percent(worst)} where it is most,"
-    many = f"{percent(share)} of its pixels{where}"
+    many = f"{percent(share)} of its pixels{_where_most(share, worst)}"
     return f"{many} disagree with the other frames ({WHY}) and {tense} left out"
+
+
+def _where_most(share: float, worst: float) -> str:
+    return "" if worst < 2 * share else f", {percent(worst)} where it is most,"
 
 
 def left_out_notes(
@@ -86,8 +91,10 @@ def left_out_notes(
     told = [k for k in range(len(labels)) if worst[k] >= LEAST_SHARE]
     if len(told) <= FEW:
         return [f"{labels[k]}: {left_out_remark(shares[k], worst[k], tense)}" for k in told]
-    least, most = (percent(f(shares[k] for k in told)) for f in (min, max))
+    least, most = (f(shares[k] for k in told) for f in (min, max))
+    span = " to ".join(dict.fromkeys([percent(least), percent(most)]))
+    where = _where_most(most, max(worst[k] for k in told))
     return [
-        f"In {len(told)} of {len(labels)} frames {least} to {most} of the pixels disagree with "
+        f"In {len(told)} of {len(labels)} frames {span} of the pixels{where} disagree with "
         f"the other frames ({WHY}) and {tense} left out"
     ]
