@@ -39,7 +39,7 @@ def estimated_black(raw_dn: np.ndarray, exposure: np.ndarray | None = None) -> f
     frames = torch.from_numpy(raw_dn)
     seen = (~frames.isnan()).float().mean((-1, -2)) >= WELL_SEEN
     frames = frames[seen]
-    stated = None if exposure is None else torch.from_numpy(exposure).double()[seen]
+    stated = None if exposure is None else torch.from_numpy(exposure.astype(np.float64))[seen]
     if len(frames) < LEAST_FRAMES or min(frames.shape[-2:]) < 4 * BORDER_PX or _clipped(frames):
         return 0.0
     if not bool((frames.nanmean((-1, -2)) > 0).all()) or bool(frames.isinf().any()):
