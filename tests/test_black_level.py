@@ -24,19 +24,45 @@ SETTINGS = {
 }
 
 
-def raw_frames(black: float = 0.0, seed: int = 0, **options: object) -> np.ndarray:
-    """Whole DN (N, 64, 64), a black level added."""
+def simulated(
+    black: float = 0.0, seed: int = 0, light: float = 1.0, **options: object
+) -> tuple[np.ndarray, np.ndarray]:
+    """Whole DN (N, 64, 64), a black level added, and the stated exposures (N,)."""
     setting = with_options(PRESETS["paper"], **options)
     side = setting.source_size
-    scene = torch.from_numpy(procedural_scene((side, side), seed)) / setting.white_level
-    burst = simulate(scene[None], setting, torch.Generator().manual_seed(seed)).burst
-    return np.rint(burst.part(0).raw_dn().numpy() + black)
+    scene = light * torch.from_numpy(procedural_scene((side, side), seed)) / setting.white_level
+    burst = simulate(scene[None], setting, torch.Generator().manual_seed(seed)).burst.part(0)
+    return np.rint(burst.raw_dn().numpy() + black), burst.exposure.double().numpy()
+
+
+def raw_frames(black: float = 0.0, seed: int = 0, **options: object) -> np.ndarray:
+    return simulated(black, seed, **options)[0]
+
+
+def of_two_exposures(black: float, seed: int) -> np.ndarray:
+    """Eight long frames and two of a fifth, (10, 96, 96), of a still scene moved by whole px."""
+    random = np.random.default_rng(seed)
+    scene = procedural_scene((280, 280), seed % 40)[::2, ::2]
+    frames = []
+    for exposure in [1.0] * 8 + [0.2] * 2:
+        down, right = random.integers(0, 4, 2)
+        part = scene[down : down + 96, right : right + 96]
+        frames.append(exposure * part + black + 6 * random.standard_normal(part.shape))
+    return np.rint(np.stack(frames)).astype(np.float32)
+
+
+def veiled(dn: np.ndarray, dn_of_veil: float) -> np.ndarray:
+    """Frames of one exposure, four of ten under haze or smoke that lets 60 to 90 % through."""
+    through = np.array([1.0] * 6 + [0.9, 0.8, 0.7, 0.6])[:, None, None]
+    return np.asarray(np.rint(through * dn + (1 - through) * dn_of_veil), np.float32)
 
 
 @pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("black", [-40.0, 60.0])
 def test_a_pedestal_is_found(options: dict[str, object], black: float) -> None:
-    assert estimated_black(raw_frames(black, **options)) == pytest.approx(black, abs=4)
+    dn, exposure = simulated(black, **options)
+    for stated in (None, exposure):
+        assert estimated_black(dn, stated) == pytest.approx(black, abs=4)
 
 
 @pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS)
@@ -46,6 +72,59 @@ def test_none_is_found_where_there_is_none(options: dict[str, object]) -> None:
 
 def test_frames_of_one_exposure_do_not_tell() -> None:
     assert estimated_black(raw_frames(60.0, exposure_steps=0)) == 0.0
+
+
+def test_long_frames_alone_do_not_tell_where_short_ones_are_off_their_line() -> None:
+    for seed in (0, 117):
+        assert estimated_black(of_two_exposures(0.0, seed)) == 0.0
+    for seed in range(1, 6):  # twin: two exposures do tell
+        assert estimated_black(of_two_exposures(60.0, seed)) == pytest.approx(60, abs=4)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_frames_on_one_line_that_are_of_one_exposure_do_not_tell(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Contrasts of a line through 100 DN, but for those of the short frames; twin: of them, too."""
+
+    def contrasts(still: torch.Tensor) -> torch.Tensor:
+        mean = still.mean(1)
+        off = 1 + 0.02 * (-1) ** torch.arange(len(mean))  # by which short ones differ
+        return torch.where(mean < share * mean.max(), off * mean, mean - 100)
+
+    monkeypatch.setattr("pushframe.io.black_level._contrasts", contrasts)
+    found = estimated_black(of_two_exposures(0.0, 1))
+    assert found == (pytest.approx(100) if share < 0.2 else 0.0)
+
+
+def test_haze_and_smoke_are_no_pedestal(monkeypatch: pytest.MonkeyPatch) -> None:
+    dn, exposure = simulated(exposure_steps=0, frames=10)
+    assert estimated_black(veiled(dn, 2500.0)) == 0.0  # brighter than the darkest frame
+    smoky = veiled(dn, 300.0)
+    assert estimated_black(smoky) == pytest.approx(300, rel=0.05)  # the frames alone cannot tell
+    assert estimated_black(smoky, exposure) == 0.0
+    monkeypatch.setattr("pushframe.io.black_level._as_exposed", lambda *_: True)
+    assert estimated_black(smoky, exposure) != 0  # twin
+
+
+def test_a_clouded_frame_or_a_wrong_exposure_hides_no_pedestal() -> None:
+    dn, exposure = simulated(60.0)
+    clouded, wrong = dn.copy(), exposure.copy()
+    clouded[3] += 500
+    wrong[5] *= 1.5
+    assert estimated_black(clouded, exposure) == pytest.approx(60, abs=4)
+    assert estimated_black(dn, wrong) == pytest.approx(60, abs=4)
+    assert estimated_black(dn - 60, wrong) == 0.0
+    assert estimated_black(dn, exposure[::-1].copy()) == 0.0  # twin: all are wrong
+
+
+def test_dark_ground_that_is_cut_off_at_0_is_no_pedestal() -> None:
+    for seed in (0, 2, 4, 5, 8):
+        dn, exposure = simulated(0.0, seed, light=0.05)
+        for stated in (None, exposure):
+            assert estimated_black(dn.clip(0), stated) == 0.0
+        lifted = (dn + 60).clip(0)  # twin: noise is not cut off above a pedestal
+        assert estimated_black(lifted) == pytest.approx(60, abs=4)
 
 
 def test_nor_do_too_few_flat_or_hardly_valid_ones() -> None:

@@ -16,6 +16,7 @@ from pushframe import Burst, write_burst
 from pushframe.brightness import corrected_notes, reference_excess
 from pushframe.deliver import Order, deliver
 from pushframe.infer import Reconstruction
+from pushframe.registration import agreement, register
 from pushframe.simulate import PRESETS, simulate_one
 
 
@@ -74,6 +75,17 @@ def test_it_is_the_reference_that_most_others_contradict() -> None:
     assert "frame 2: 1.30 times" in both[1]
 
 
+def test_a_reference_below_black_is_said_instead_of_gains_that_mean_nothing() -> None:
+    burst = one()
+    dark = dataclasses.replace(burst, frames=burst.frames - 1.01 * burst.frames[0].mean())
+    (bad,) = verdicts(dark, "bad")
+    assert bad == "frame 0: the mean of the reference lies below black; correct `black_level`"
+    batch = dark.batched()
+    assert bool(agreement(batch, register(batch))[0][0, 1:].isnan().any())
+    lit = dataclasses.replace(burst, frames=burst.frames - 0.5 * burst.frames[0].mean())
+    assert all("times as bright" in text for text in verdicts(lit, "bad"))  # twin
+
+
 def test_gains_within_their_errors_are_not_said() -> None:
     labels, gain = ["a", "b", "c", "d"], [1.0, 1.05, 1.0, 1.0]
     assert len(corrected_notes(labels, gain, [0, 0.005, 0.005, 0.005])) == 1
@@ -103,5 +115,8 @@ def test_run_says_that_it_is_the_reference(tmp_path: Path) -> None:
     write_burst(brighter(one(), 0, 1.3), tmp_path / "b.npz")
     made = deliver(Order(tmp_path / "b.npz", tmp_path / "p.npz", method="solver"))
     notes = made.provenance["notes"]
-    assert notes.count("frame 0: the reference is 1.30 times as bright as the others say") == 1
-    assert notes.count("as bright") == 1
+    (bad,) = verdicts(brighter(one(), 0, 1.3), "bad")
+    assert notes == f"{bad}."  # in the words of `validate`
+    assert bad.endswith(
+        "1.30 times as bright as the others say; correct `exposure` or `black_level`"
+    )

@@ -291,6 +291,14 @@ def test_info_of_a_large_product_reads_an_overview(tmp_path: Path) -> None:
     assert (told["median of std, DN"], told["median of samples"]) == (7, 3)
 
 
+def test_info_of_a_product_without_a_finite_pixel(tmp_path: Path) -> None:
+    empty = np.full((8, 8), np.nan, np.float32)
+    write_product(Product(empty, empty, empty, 2), tmp_path / "p.npz")
+    told = json.loads(run("info", tmp_path / "p.npz", "--json"))
+    assert told["median of mean, DN"] is told["median of samples"] is None
+    assert re.search(r"median of mean, DN +unknown", run("info", tmp_path / "p.npz"))
+
+
 def test_info_knows_every_optional_package() -> None:
     """Those of the extras, which `all` holds, by the names under which they are imported."""
     path = Path(__file__).parents[1] / "pyproject.toml"

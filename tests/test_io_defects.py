@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from pushframe.io import BurstSource, Placement, open_burst, read_burst
 from pushframe.io.defects import levels_off, saturation_of, stuck_pixels
 from pushframe.io.frames import ArrayFrame
+from pushframe.scenes import procedural_scene
+from pushframe.simulate import PRESETS, simulate_one
 
 
 def exposures(count: int) -> np.ndarray:
@@ -95,6 +98,47 @@ def test_frames_that_differ_otherwise_do_not_level_off() -> None:
     few, noisy = dn[:3], many(noise_dn=60.0)
     for other in (clouded, curved, few, noisy, np.full_like(dn, np.nan), np.ones_like(dn)):
         assert levels_off(other.reshape(len(other), -1)) is None
+
+
+@pytest.mark.parametrize("share", [0.7, 0.8, 0.9, 0.95])
+def test_a_mask_of_bright_pixels_is_no_level(share: float) -> None:
+    """Of a burst whose frames move by parts of a pixel, so that no mask fits another's."""
+    setting = PRESETS["paper"]
+    for seed in (1, 4, 12):
+        scene = procedural_scene((setting.source_size,) * 2, seed) / setting.white_level
+        burst = simulate_one(torch.from_numpy(scene), setting, seed).burst
+        dn = np.rint(burst.raw_dn().numpy())
+        bright = dn >= np.quantile(dn, share)
+        assert levels_off(np.where(bright, np.nan, dn).reshape(len(dn), -1)) is None
+
+
+def test_a_level_is_found_beside_masks_of_clouds() -> None:
+    clipped = uneven(many())
+    for seed in range(4):
+        masked = clipped.copy()
+        corners = np.random.default_rng(seed).integers(0, 44, (9, 2))
+        for frame, (top, left) in zip(masked, corners, strict=True):
+            frame[top : top + 20, left : left + 20] = np.nan
+        masked[4] = np.nan  # all of it is cloud
+        assert levels_off(masked.reshape(9, -1)) == pytest.approx(2500 * (1 - 3 * 0.03), rel=0.05)
+
+
+@pytest.mark.parametrize(("seed", "size", "of"), [(13, 48, 13), (79, 128, 39), (559, 128, 39)])
+def test_two_exposures_with_histograms_of_their_own_do_not_level_off(
+    seed: int, size: int, of: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scenes of dark and bright halves, whose quantiles between them are those of few pixels."""
+    random = np.random.default_rng(seed)
+    scene = procedural_scene((280, 280), of)[::2, ::2]
+    dn = []
+    for exposure in random.choice([0.3, 1.0], int(random.integers(5, 16))):
+        down, right = random.integers(0, 4, 2)
+        part = exposure * scene[down : down + size, right : right + size]
+        dn.append(part + np.sqrt(12 + 0.12 * part) * random.standard_normal(part.shape))
+    pixels = np.rint(np.stack(dn)).clip(0).astype(np.float32).reshape(len(dn), -1)
+    assert levels_off(pixels) is None
+    monkeypatch.setattr("pushframe.io.defects.AS_FORETOLD", 1.0)
+    assert levels_off(pixels) is not None  # twin
 
 
 def test_bright_ends_that_fade_are_not_saturated() -> None:

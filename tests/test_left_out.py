@@ -16,7 +16,7 @@ from test_validate import one, with_blob
 from pushframe import Burst, write_burst
 from pushframe.deliver import Order, deliver
 from pushframe.infer import Reconstruction
-from pushframe.left_out import left_out_pixels
+from pushframe.left_out import left_out_notes, left_out_pixels
 from pushframe.methods import METHODS, Estimate
 from pushframe.motion_table import MotionTable
 from pushframe.posterior import Posterior
@@ -73,6 +73,22 @@ def test_pixels_near_the_ceiling_count_as_saturated(monkeypatch: pytest.MonkeyPa
     assert int(left_out_pixels(burst, estimate)[1].sum()) > 50  # twin
 
 
+def test_a_cloud_is_left_out_whole_beside_one_masked_pixel() -> None:
+    """It is the brightest of its frame, but not expected to be."""
+    burst = with_blob(one(), 3, 3)
+    valid = burst.valid.clone()
+    valid[3, 35, 35] = False
+    frames = burst.frames.clone()
+    frames[3] = frames[3].clamp(max=float(burst.frames[3].quantile(0.98)))  # a flat top
+    flat = dataclasses.replace(burst, frames=frames)
+    for masked in (flat, dataclasses.replace(flat, valid=valid)):
+        batch = masked.batched()
+        estimate = METHODS["solver"].run(batch, 2, None)
+        assert estimate.used is not None
+        left = left_out_pixels(batch, estimate)[1]
+        assert int(left[0, 3].sum()) > 0.95 * int((batch.valid & ~estimate.used)[0, 3].sum()) > 50
+
+
 def test_shares_are_those_of_all_tiles_and_of_the_worst() -> None:
     table, still = MotionTable(("a", "b")), torch.zeros(2, 2, 2)
     burst = Burst(torch.rand(2, 2, 10, 10), torch.ones(2, 2), torch.ones(2))
@@ -89,6 +105,16 @@ def test_shares_are_those_of_all_tiles_and_of_the_worst() -> None:
     assert [row.remark for row in table.rows()] == [
         "", "disagrees with the others and was left out in part",
     ]  # fmt: skip
+
+
+def test_small_shares_are_not_said_as_none() -> None:
+    (one_frame,) = left_out_notes(["a", "b"], [0.0004, 0.0], [0.01, 0.0])
+    assert one_frame.startswith("a: under 0.1% of its pixels, 1% where it is most, disagree")
+    many, worst = list("abcd"), [0.01, 0.004, 0.01, 0.02]
+    (alike,) = left_out_notes(many, [0.0004, 0.0001, 0.0003, 0.00002], worst)
+    assert "4 of 4 frames under 0.1% of the pixels, 2% where it is most, disagree" in alike
+    (spread,) = left_out_notes(many, [0.0004, 0.0006, 0.013, 0.0003], worst)
+    assert "4 of 4 frames under 0.1% to 1% of the pixels disagree" in spread
 
 
 def test_report_and_tags_say_both(tmp_path: Path) -> None:

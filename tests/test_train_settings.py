@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import torch
 from training import config, write_images
 
 from pushframe.data import read_images, validation_cases
-from pushframe.errors import UsageError
+from pushframe.errors import TrainingError, UsageError
 from pushframe.model.hdr_dsp import Given
-from pushframe.train import train
+from pushframe.train import TrainConfig, train
 from pushframe.train.config import ScheduleConfig
+from pushframe.train.memory import enough_memory
 
 BURSTS = {"data__images": "", "data__bursts": "bursts", "data__validation_groups": []}
 OWN_MOTION = {"model__finds_motion": True, "motion": "network"}
@@ -87,6 +89,19 @@ def test_a_loss_is_not_given_options_that_it_does_not_know(option: dict, kinds: 
 )
 def test_numbers_that_train_nothing_or_for_ever_are_refused(change: dict, message: str) -> None:
     assert message in refusal(**change)
+
+
+def test_want_of_memory_is_said_of_a_network_of_any_settings(tmp_path: Path) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Plain:
+        scale: int = 2
+
+    config = dataclasses.replace(TrainConfig(), model=Plain())
+    with (
+        pytest.raises(TrainingError, match=r"size = \d+ and data.frames = \[5, 20\], got less"),
+        enough_memory(config, tmp_path),
+    ):
+        raise MemoryError
 
 
 def test_a_run_has_an_end() -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from pushframe import methods, weights
 from pushframe.burst import Simulated
-from pushframe.cli import app
+from pushframe.cli import app, main
 from pushframe.errors import FileError, UsageError
 from pushframe.evaluate import Case, evaluate
 from pushframe.infer import super_resolve
@@ -111,6 +111,9 @@ def test_a_newer_schema_is_refused(file: Path) -> None:
         ({"scale": "2"}, "card whose scale is a whole number, got '2'"),
         ({"model": 3}, "card whose model is a table, got 3"),
         ({"network": ["hdr_dsp"]}, r"card whose network is a name, got \['hdr_dsp'\]"),
+        ({"ancestors": "yes"}, "card whose ancestors are a list of cards.*, got 'yes'"),
+        ({"ancestors": ["abc"]}, "card whose ancestors are a list of cards"),
+        ({"ancestors": [{"name": "x"}]}, "card whose ancestors are .* each with its weights"),
         ({"scale": 3}, "one scale, got 3 and a network of scale 2"),
     ],
 )
@@ -119,6 +122,17 @@ def test_a_card_that_says_nothing_of_use_is_refused(
 ) -> None:
     with pytest.raises(FileError, match=rf"w\.safetensors: expected a .*{message}"):
         load_weights(rewritten(file, **changes))
+
+
+def test_ancestors_that_are_cards_are_told(file: Path, capsys, monkeypatch) -> None:
+    whole = rewritten(file, ancestors=[{"weights": "1a2b", "name": "x"}])
+    assert [one["weights"] for one in weights.ancestry(whole)][:-1] == ["1a2b"]
+    assert "1a2b (x)" in CliRunner().invoke(app, ["info", str(whole)]).stdout
+    broken = rewritten(file, ancestors=["abc"])
+    monkeypatch.setattr("sys.argv", ["pushframe", "info", str(broken)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert (stop.value.code, "expected a card whose" in capsys.readouterr().err) == (2, True)
 
 
 def test_a_card_that_is_no_table_is_refused(file: Path) -> None:

@@ -30,6 +30,10 @@ def reference_excess(gain: Sequence[float], limit: float = MAX_GAIN_ERROR) -> fl
 
 def reference_fault(excess: float) -> str:
     """What to say of a reference that is `excess` times as bright as its exposure says."""
+    return f"{_excess_text(excess)}; correct `exposure` or `black_level`"
+
+
+def _excess_text(excess: float) -> str:
     return f"the reference is {excess:.2f} {BRIGHT} as the others say"
 
 
@@ -55,7 +59,7 @@ def corrected_notes(
         excess = 1.0
     found = []
     if excess != 1 and 0 not in told:
-        found.append(f"{labels[0]}: {reference_fault(excess)}; they were brought to its own")
+        found.append(f"{labels[0]}: {_excess_text(excess)}; they were brought to its own")
     for k in known:
         own = gain[k] * excess
         if k not in told and abs(own - 1) > max(TOLD_GAIN_ERROR, SURE * error[k] * excess):

@@ -219,9 +219,7 @@ def brightness_notes(table: Sequence[Registration], reference: str) -> list[str]
     least = least_correlation([correlation for *_, correlation in told]) if told else 0.0
     alike = [(frame, gain) for frame, gain, correlation in told if correlation >= least]
     excess = reference_excess([gain for frame, gain in alike if frame != reference])
-    found = (
-        [] if excess == 1 else [f"{reference}: {reference_fault(excess)}; correct its `exposure`."]
-    )
+    found = [] if excess == 1 else [f"{reference}: {reference_fault(excess)}."]
     return found + [
         f"{frame} is {brightness_fault(excess * gain)}."
         for frame, gain in alike

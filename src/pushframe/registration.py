@@ -217,7 +217,8 @@ def _wrap(index: Tensor, size: int) -> Tensor:
 def agreement(burst: Burst, flow_px: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gain, correlation and contrast over noise of each frame against the moved reference.
 
-    Each (B, N). Contrast is that of the smoothed frame, in standard deviations of its noise.
+    Each (B, N). Contrast is that of the smoothed frame, in standard deviations of its noise. The
+    gain is NaN where the reference is not brighter than black.
     """
     smooth = masked_blur(burst.frames, burst.valid, AGREEMENT_SMOOTHING_PX)
     apart = flow_px - flow_px[:, :1]  # the reference's own flow is zero on its own grid only
@@ -234,7 +235,7 @@ def agreement(burst: Burst, flow_px: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     a, b = smooth - mean_frame[..., None, None], reference - mean_reference[..., None, None]
     power_a, power_b, cross = mean(a * a), mean(b * b), mean(a * b)
     correlation = cross / (power_a * power_b).sqrt().clamp(min=1e-20)
-    gain = mean_frame / mean_reference.clamp(min=1e-12)
+    gain = mean_frame / mean_reference.masked_fill(mean_reference <= 0, torch.nan)
     if burst.noise is None:
         return gain, correlation, torch.full_like(gain, torch.inf)
     left = 1 / (

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from .burst import Burst
-from .forward import forward_model
-from .geometry import pixel_grid, sample_at
-from .left_out import LEAST_SHARE, left_out_pixels
+from .geometry import pixel_grid
+from .left_out import LEAST_SHARE, expected_frames, left_out_pixels
 from .methods import Estimate
 from .noise import normalised_noise_var, rounding_var
 from .seams import Tile
@@ -109,37 +108,19 @@ def residuals(burst: Burst, estimate: Estimate, used: Tensor) -> Tensor:
     The error is the frame's noise by the law and, of pixels that the image was not shown, its
     error bar. NaN near borders and where frame or image know nothing.
     """
-    mean, var = estimate.posterior.mean, estimate.posterior.var
-    flow_px, gain = estimate.flow_px, estimate.gain
+    flow_px = estimate.flow_px
     assert flow_px is not None
     assert burst.noise is not None
-    scale = mean.shape[-1] // burst.shape[1]
-    gain = (torch.ones_like(burst.exposure) if gain is None else gain)[..., None, None]
-    signal, known = _predicted(mean, flow_px, scale)
-    signal = signal * gain
+    signal, bar_var, known = expected_frames(burst, estimate)
     noise = normalised_noise_var(burst.noise, signal, burst.gain)
     noise = noise.maximum((rounding_var(burst)[:, None] / burst.gain**2)[..., None, None])
+    noise = noise + ~used * bar_var
     flow = flow_px if flow_px.ndim == 5 else flow_px[..., None, None]
-    place = pixel_grid(burst.shape, mean) + flow
-    if var is not None:
-        spots = scale * place.flatten(0, 1)
-        many = var.nan_to_num(0).repeat_interleave(burst.count, 0)
-        bar = sample_at(many, spots.expand(-1, -1, *burst.shape), "bilinear")
-        noise = noise + ~used * gain**2 * bar.unflatten(0, (-1, burst.count))
+    place = pixel_grid(burst.shape, signal) + flow
     for axis, size in enumerate(burst.shape):
         known &= (place[:, :, axis] >= BORDER_PX) & (place[:, :, axis] <= size - 1 - BORDER_PX)
     z = (burst.frames - signal) / noise.sqrt()
     return z.masked_fill(~(known & burst.valid), torch.nan)
-
-
-def _predicted(mean: Tensor, flow_px: Tensor, scale: int) -> tuple[Tensor, Tensor]:
-    """What an image says of frames, before their gains, and where it knows, (B, N, H, W)."""
-    shape = (mean.shape[-2] // scale, mean.shape[-1] // scale)
-    model = forward_model(flow_px, shape, scale, 0)
-    known = torch.isfinite(mean)
-    level = mean.nanmean((-1, -2), keepdim=True).nan_to_num(0)
-    predicted = model.forward(torch.where(known, mean - level, 0)) + level[:, None]
-    return predicted, model.forward((~known).to(mean)).abs() < 0.01
 
 
 def _chosen(maps: Sequence[ResidualMap], most: int) -> list[ResidualMap]:

@@ -24,6 +24,7 @@ from .solver.outliers import foreign_pixels, on_reference_grid
 
 MIN_CORRELATION = 0.5
 ODD, NOISIER = 0.05, 9.0  # what a frame may disagree by, besides 9 times what the usual one does
+BELOW_BLACK = "the mean of the reference lies below black; correct `black_level`"
 MAX_SATURATED = 0.05
 MIN_VALID = 0.5
 
@@ -96,11 +97,13 @@ def _agreement(burst: Burst) -> tuple[list[Finding], set[int]]:
     gain, correlation, contrast = (row[0].tolist() for row in agreement(batch, flow_px))
     least = least_correlation(correlation[1:])
     alike = [k for k in range(1, burst.count) if contrast[k] >= 1 and correlation[k] >= least]
-    excess = 1.0 if burst.days else reference_excess([gain[k] for k in alike])
+    dark = float(burst.frames[0][burst.valid[0]].mean()) <= 0
+    comparable = not dark and not burst.days
+    excess = reference_excess([gain[k] for k in alike]) if comparable else 1.0
     found, placed, unfit = [], [], set()
-    if excess != 1:
-        text = f"{frame_label(0, burst.names[0])}: {reference_fault(excess)}; "
-        found.append(Finding("bad", f"{text}correct its `exposure`, or `black_level`"))
+    if dark or excess != 1:
+        text = BELOW_BLACK if dark else reference_fault(excess)
+        found.append(Finding("bad", f"{frame_label(0, burst.names[0])}: {text}"))
         unfit.add(0)
     for k in range(1, burst.count):
         label = frame_label(k, burst.names[k])
@@ -111,7 +114,7 @@ def _agreement(burst: Burst) -> tuple[list[Finding], set[int]]:
             text = f"{label}: disagrees with the reference: clouded, or of another place "
             found.append(Finding("bad", f"{text}(correlation {correlation[k]:.2f}); leave it out"))
             unfit.add(k)
-        elif not burst.days and abs(excess * gain[k] - 1) > MAX_GAIN_ERROR:
+        elif comparable and abs(excess * gain[k] - 1) > MAX_GAIN_ERROR:
             found.append(Finding("bad", f"{label}: {brightness_fault(excess * gain[k])}"))
             unfit.add(k)
         else:

@@ -168,7 +168,17 @@ def _open(path: Path) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
                 f"{path}: expected a card whose {name} is {spelt}, got {card.get(name)!r}: "
                 "fetch it again"
             )
+    before = card.get("ancestors", [])
+    if not isinstance(before, list) or not all(map(_is_ancestor, before)):
+        raise FileError(
+            f"{path}: expected a card whose ancestors are a list of cards, each with its weights, "
+            f"got {before!r:.60}: fetch it again"
+        )
     return card, shapes
+
+
+def _is_ancestor(card: object) -> bool:
+    return isinstance(card, dict) and isinstance(card.get("weights"), str)
 
 
 def to_device(network: Network, device: torch.device) -> Network:

@@ -158,12 +158,12 @@ def describe_product(shape: tuple[int, int], product: Product) -> dict[str, Any]
         "kind": "product",
         "size": list(shape),
         "scale": product.scale,
-        "median of mean, DN": _rounded(np.nanmedian(product.mean), 5),
-        "median of samples": _rounded(np.nanmedian(product.samples), 3),
+        "median of mean, DN": _median(product.mean, 5),
+        "median of samples": _median(product.samples, 3),
         "georeference": _spell(product.georef),
     }
     if np.isfinite(product.std).any():
-        facts["median of std, DN"] = _rounded(np.nanmedian(product.std), 3)
+        facts["median of std, DN"] = _median(product.std, 3)
     return facts | dict(product.provenance)
 
 
@@ -196,6 +196,12 @@ def describe_burst(burst: BurstSource) -> dict[str, Any]:
         "georeference": _spell(burst.georef),
         "notes": list(burst.notes),
     }
+
+
+def _median(values: np.ndarray, digits: int) -> float | None:
+    """That of the finite ones, None without any."""
+    seen = values[np.isfinite(values)]
+    return _rounded(float(np.median(seen)), digits) if seen.size else None
 
 
 def _rounded(value: float, digits: int) -> float:

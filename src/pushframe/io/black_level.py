@@ -23,19 +23,24 @@ BORDER_PX = 6
 LEAST_PIXELS = 256  # that all frames show
 ROUNDS = 50  # in which contrasts settle
 SPREAD = 0.08  # of the logarithm of contrasts, below which frames are of one exposure
+AS_EXPOSED = 0.1  # by which a frame's brightness may differ from that of its exposure, to count
+ALIKE = 0.7  # of the spread of brightness over exposure: a black level leaves less
+CLIPPED = 0.001  # of the pixels at 0, the least value: the noise of dark ground is cut off there
 CLEARLY = 8.0  # in standard errors, which aliases make three times too small
 MATTERS = 0.01  # of the mean of the frames: what less does is lost in the noise
 
 
-def estimated_black(raw_dn: np.ndarray) -> float:
+def estimated_black(raw_dn: np.ndarray, exposure: np.ndarray | None = None) -> float:
     """The black level that frames (N, H, W) tell, DN, NaN where invalid; 0 where they tell none.
 
     Frames must differ in exposure, and move by no more than registration can follow.
+    exposure: (N,), where it is stated.
     """
     frames = torch.from_numpy(raw_dn)
     seen = (~frames.isnan()).float().mean((-1, -2)) >= WELL_SEEN
     frames = frames[seen]
-    if len(frames) < LEAST_FRAMES or min(frames.shape[-2:]) < 4 * BORDER_PX:
+    stated = None if exposure is None else torch.from_numpy(exposure.astype(np.float64))[seen]
+    if len(frames) < LEAST_FRAMES or min(frames.shape[-2:]) < 4 * BORDER_PX or _clipped(frames):
         return 0.0
     if not bool((frames.nanmean((-1, -2)) > 0).all()) or bool(frames.isinf().any()):
         return 0.0
@@ -45,9 +50,33 @@ def estimated_black(raw_dn: np.ndarray) -> float:
     mean, contrast = still.mean(1), _contrasts(still)
     if not bool((contrast > 0).all()) or float(contrast.log().std()) < SPREAD:
         return 0.0
-    black, error = _without_contrast(mean, contrast)
+    black, error, trusted = _without_contrast(mean, contrast)
+    if float(contrast[trusted].log().std()) < SPREAD:  # those of one exposure alone are left
+        return 0.0
     clear = abs(black) > max(CLEARLY * error, MATTERS * float(mean.mean()))
-    return float(f"{black:.3g}") if clear else 0.0
+    if not clear or not bool((mean > black).all()):
+        return 0.0
+    if stated is not None and not _as_exposed(mean[trusted], stated[trusted], black):
+        return 0.0
+    return float(f"{black:.3g}")
+
+
+def _clipped(frames: Tensor) -> bool:
+    """Whether frames are cut off at 0, which makes short ones brighter than they are."""
+    seen = frames[~frames.isnan()]
+    return bool(seen.min() == 0) and float((seen == 0).float().mean()) > CLIPPED
+
+
+def _as_exposed(mean: Tensor, exposure: Tensor, black: float) -> bool:
+    """Whether a black level brings frames clearly nearer to their stated exposures, but for a few.
+
+    Haze, clouds and shadows change means and contrasts along a line, too.
+    """
+    before, after = (((mean - level) / exposure).log() for level in (0.0, black))
+    right = (after - after.median()).abs() < AS_EXPOSED
+    return 2 * int(right.sum()) > len(right) and bool(
+        after[right].std() < ALIKE * before[right].std()
+    )
 
 
 def _registered(frames: Tensor) -> Tensor:
@@ -82,8 +111,8 @@ def _contrasts(still: Tensor) -> Tensor:
     return contrast * size
 
 
-def _without_contrast(mean: Tensor, contrast: Tensor) -> tuple[float, float]:
-    """The mean of a frame without contrast, and its standard error; frames that disagree, less.
+def _without_contrast(mean: Tensor, contrast: Tensor) -> tuple[float, float, Tensor]:
+    """The mean of a frame without contrast, its standard error, and the frames that agree on it.
 
     Contrasts are the less exact; their errors grow with them.
     """
@@ -99,4 +128,4 @@ def _without_contrast(mean: Tensor, contrast: Tensor) -> tuple[float, float]:
     var = (trusted * off**2).sum() / (trusted.sum() - 2).clamp(min=1)
     steep = (typical / slope) ** 2 * var / (weight * about**2).sum()
     error = (var / weight.sum() + steep).sqrt() / slope.abs()
-    return float(middle - typical / slope), float(error)
+    return float(middle - typical / slope), float(error), trusted > 0

@@ -17,6 +17,10 @@ LOOKED_AT = 20_000  # pixels of each frame, about, to tell where they level off
 RANKS = np.concatenate([np.linspace(0.05, 0.9, 18), np.linspace(0.91, 0.99, 9)])  # of pixels
 DARKER = RANKS <= 0.5  # those that nothing is wrong with
 LEVEL = 0.93  # of what shorter exposures foretell, that is at most left where frames level off
+BELOW = 0.9  # of the largest value of a frame: up to there it must be as foretold
+AS_FORETOLD = 0.06  # of what shorter exposures foretell, by which it may differ there
+LEAST_SHOWN = 0.5  # share of the pixels that a frame must show to count
+BRIGHT = 0.9  # rank among the pixels that all frames show, from which hidden ones are bright
 ONE_LEVEL = 1.04  # ratio of the levels of two frames, at most
 SPREADS = 3.5  # of the pixels' own levels, by which they begin below the typical one
 OTHER_EXPOSURE = 1.05  # ratio of their exposures, at least: alike ones may show the same by chance
@@ -95,12 +99,16 @@ def levels_off(pixels: np.ndarray) -> float | None:
 
     pixels: (N, P), those of a frame at the same places, NaN where invalid. Frames of one scene have
     the same histogram but for exposure and black level. That of the shortest exposures foretells
-    the others; where the longest stay below it, all at one level, they are saturated there.
+    the others; where the longest stay below it, all at one level, and nowhere else, they are
+    saturated there. Not where long exposures are masked for being bright.
     """
-    seen = [frame[np.isfinite(frame)] for frame in pixels]
-    ranked = np.array([np.quantile(frame, RANKS) for frame in seen if frame.size >= len(RANKS)])
-    if len(ranked) < LEAST_FRAMES:
+    pixels = pixels[np.isfinite(pixels).mean(1) >= LEAST_SHOWN]
+    everywhere = np.isfinite(pixels).all(0)
+    if len(pixels) < LEAST_FRAMES or everywhere.sum() < len(RANKS):
         return None
+    if _masked_for_brightness(pixels, everywhere):
+        return None
+    ranked = np.quantile(pixels[:, everywhere], RANKS, axis=1).T
     ranked = ranked[ranked[:, DARKER].mean(1).argsort()]
     few = max(2, len(ranked) // 3)
     short = ranked[:few] - ranked[:few, DARKER].mean(1, keepdims=True)
@@ -115,6 +123,9 @@ def levels_off(pixels: np.ndarray) -> float | None:
     level = rest[:, -1] < LEVEL * foretold[:, -1]
     if level.sum() < 2 or np.ptp(np.log(np.abs(exposure[level]))) < np.log(OTHER_EXPOSURE):
         return None
+    off = np.abs(rest - foretold) > AS_FORETOLD * np.abs(foretold)
+    if (off & ~DARKER & (foretold < BELOW * rest[:, -1:]))[level].any():
+        return None
     middle, spread = np.array(
         [_ceiling(*pair) for pair in zip(rest[level], foretold[level], strict=True)]
     ).T
@@ -124,6 +135,16 @@ def levels_off(pixels: np.ndarray) -> float | None:
     if highest > ONE_LEVEL * lowest or beyond:
         return None
     return float(f"{typical - margin:.4g}")
+
+
+def _masked_for_brightness(pixels: np.ndarray, everywhere: np.ndarray) -> bool:
+    """Whether what others of the frames (N, P) hide is bright in the darkest one; not so clouds.
+
+    everywhere: (P,) bool, what all frames show.
+    """
+    frame = pixels[np.median(pixels[:, everywhere], axis=1).argmin()]
+    hidden = frame[np.isfinite(frame) & ~everywhere]
+    return bool(hidden.size) and np.median(hidden) > np.quantile(frame[everywhere], BRIGHT)
 
 
 def _ceiling(ranked: np.ndarray, foretold: np.ndarray) -> tuple[float, float]:

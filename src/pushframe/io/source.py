@@ -246,7 +246,8 @@ class BurstSource:
             return self.scalars["black_level"]
         if self.days:  # whose light changes, too
             return 0.0
-        return estimated_black(self._believable(*middle_of(self.shape, BLACK_PX)))
+        looked_at = self._believable(*middle_of(self.shape, BLACK_PX))
+        return estimated_black(looked_at, self.stated_exposure)
 
     @cached_property
     def saturation_level(self) -> float | None:

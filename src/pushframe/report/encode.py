@@ -12,7 +12,7 @@ import numpy as np
 from .packages import load_package
 
 RESIDUAL_SIGMAS = 5.0
-LEFT_OUT = np.array([1.0, 0.55, 0.1])  # share of red, green and blue where pixels were left out
+ORANGE = np.array([1.0, 0.55, 0.1])  # share of red, green and blue where pixels were left out
 HOLE = 65535  # the 16-bit code of a pixel of which nothing is known
 
 
@@ -110,7 +110,7 @@ def residual_uri(z: np.ndarray, left: np.ndarray) -> str:
     levels = np.rint(1 + 126 * grey + 127 * left).astype(np.uint8)
     levels[~np.isfinite(z)] = 0
     steps = np.linspace(0, 255, 127)[:, None]
-    orange = 60 + (steps * 0.76) * LEFT_OUT
+    orange = 60 + (steps * 0.76) * ORANGE
     colours = np.zeros((256, 3), np.uint8)
     colours[1:128], colours[128:255] = np.rint(steps), np.rint(orange)
     return png_uri(levels, colours)

@@ -90,10 +90,9 @@ def save_checkpoint(run: Path, state: State, config: dict[str, Any]) -> None:
         known = state.optimiser.state.get(parameter, {})
         tensors |= {f"{key}.{name}": known[key] for key in (*MOMENTS, COUNT) if key in known}
     tensors = {name: value.detach().contiguous().cpu() for name, value in tensors.items()}
-    known = {"progress": vars(state.progress), "config": config, "ancestors": state.ancestors}
-    facts = json.dumps(known)
+    facts = {"progress": vars(state.progress), "config": config, "ancestors": state.ancestors}
     with atomic_path(run / NAME) as draft:
-        draft.write_bytes(save(tensors, metadata={"state": facts}))
+        draft.write_bytes(save(tensors, metadata={"state": json.dumps(facts)}))
 
 
 def read_state(run: Path) -> tuple[Progress, dict[str, Any]]:

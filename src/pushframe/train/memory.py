@@ -26,13 +26,21 @@ def enough_memory(config: TrainConfig, run: Path) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not is_of_memory(error):
             raise
-        data = config.data
         said = str(error).partition("\n")[0] or type(error).__name__
         raise TrainingError(
-            f"expected memory enough for data.batch = {data.batch}, data.pool = {data.pool}, "
-            f"data.size = {data.size} and model.features = {config.model.features}, got less "
-            f"({said}): lower one of them, for a new folder{_kept(run)}"
+            f"expected memory enough for {_sizes(config)}, got less ({said}): lower one of them, "
+            f"for a new folder{_kept(run)}"
         ) from error
+
+
+def _sizes(config: TrainConfig) -> str:
+    """The settings that memory grows with, and their values."""
+    data = config.data
+    told = [f"data.{name} = {getattr(data, name)}" for name in ("batch", "pool", "size")]
+    told.append(f"data.frames = {list(data.frames)}")
+    if hasattr(config.model, "features"):
+        told.append(f"model.features = {config.model.features}")
+    return f"{', '.join(told[:-1])} and {told[-1]}"
 
 
 def is_of_memory(error: RuntimeError) -> bool:
