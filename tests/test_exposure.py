@@ -9,13 +9,23 @@ import torch
 from conftest import sources
 
 from pushframe.burst import Burst, Simulated
-from pushframe.infer import Reconstruction
+from pushframe.infer import Reconstruction, count_samples
+from pushframe.methods import METHODS
 from pushframe.noise_law import estimate_noise_law
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, simulate, simulate_one, with_options
-from pushframe.solver import Belief, Evidence, exposure, solve
+from pushframe.solver import (
+    Belief,
+    Evidence,
+    exposure,
+    locate,
+    locate_translations,
+    measure,
+    solve,
+)
 from pushframe.solver.exposure import at_true_exposure, exposure_excess
 from pushframe.solver.outliers import on_reference_grid
+from pushframe.solver.solve import begin
 
 FRAME = 3
 
@@ -63,17 +73,111 @@ def test_right_exposures_are_left_alone(preset: str, monkeypatch: pytest.MonkeyP
     assert (found(made.burst) != 1).any()
 
 
-def test_what_adds_is_no_factor(clean: Simulated) -> None:
+@pytest.mark.parametrize("frame", [0, 1])
+@pytest.mark.parametrize("frames", [2, 3, 4, 5])
+def test_few_frames_suffice(frames: int, frame: int) -> None:
+    """What is left of the usual frame is not nothing for its being the median itself."""
+    setting = with_options(PRESETS["paper"], size=48, frames=frames)
+    made = simulate(sources(setting, 8), setting, torch.Generator().manual_seed(0))
+    for times in (0.5, 1.3, 2.0):
+        expected = torch.ones(8, frames)
+        expected[:, frame] = times
+        expected = expected / expected[:, :1]
+        excess = found(misstated(made.burst, frame, times))
+        right = ((excess / expected - 1).abs() < 0.03).all(1)
+        assert int(right.sum()) >= (7 if frames == 3 else 8)
+
+
+def test_what_adds_is_no_factor(clean: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pedestal and a veil of cloud are as bright as a longer exposure, but hide the scene."""
-    frames = clean.burst.frames.clone()
+    frames = clean.burst.frames
     usual = frames[:, FRAME].mean((-1, -2), keepdim=True)
-    for spoilt in (frames[:, FRAME] + 0.3 * usual, 0.7 * frames[:, FRAME] + 0.6 * usual):
+
+    def brightened(frame: torch.Tensor) -> Burst:
         brighter = frames.clone()
-        brighter[:, FRAME] = spoilt
-        assert (found(dataclasses.replace(clean.burst, frames=brighter)) == 1).all()
-    frames[:, FRAME] *= 1.3  # twin: as bright, by a factor
-    excess = found(dataclasses.replace(clean.burst, frames=frames))[:, FRAME]
+        brighter[:, FRAME] = frame
+        return dataclasses.replace(clean.burst, frames=brighter)
+
+    own = frames[:, FRAME]
+    for spoilt in (own + 0.1 * usual, own + 0.3 * usual, 0.7 * own + 0.6 * usual):
+        assert (found(brightened(spoilt)) == 1).all()
+    excess = found(brightened(1.3 * own))[:, FRAME]  # twin: as bright, by a factor
     assert excess.tolist() == pytest.approx([1.3] * 3, abs=0.02)
+    monkeypatch.setattr(exposure, "LIFTED", torch.inf)  # twin: whether it adds is not asked
+    assert (found(brightened(own + 0.1 * usual)) != 1).any()
+
+
+def test_the_dark_tells_no_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of the scene at a hundredth of its light, which noise hides."""
+    setting = with_options(PRESETS["paper"], size=64, frames=8, noise_std_dn=(18.0, 18.0))
+    scenes = sources(setting, 6)
+    light = torch.where(torch.arange(scenes.shape[-1]) < 0.6 * scenes.shape[-1], 0.01, 1.0)
+    made = simulate(scenes * light, setting, torch.Generator().manual_seed(0))
+    wrong = misstated(made.burst, FRAME, 1.3)
+    assert found(wrong)[:, FRAME].tolist() == pytest.approx([1.3] * 6, rel=0.03)
+    monkeypatch.setattr(exposure, "DARK_SIGMAS", 0.0)  # twin
+    assert found(wrong)[:, FRAME].tolist() != pytest.approx([1.3] * 6, rel=0.03)
+
+
+def test_a_flat_scene_has_a_factor_too() -> None:
+    """There an offset explains as much, and it does not matter which of the two it was."""
+    setting = with_options(PRESETS["paper"], size=48, frames=7)
+    flat = 0.045 + 0.02 * (sources(setting, 4) - 0.3)
+    made = simulate(flat, setting, torch.Generator().manual_seed(0))
+    excess = found(misstated(made.burst, FRAME, 1.3))[:, FRAME]
+    assert excess.tolist() == pytest.approx([1.3] * 4, rel=0.02)
+
+
+def test_days_differ_in_light_not_in_exposure(clean: Simulated) -> None:
+    wrong = misstated(clean.burst, FRAME, 1.6)
+    assert (found(wrong) != 1).any()
+    assert (found(dataclasses.replace(wrong, days=True)) == 1).all()
+
+
+def test_what_is_located_is_said_of_stated_exposures(clean: Simulated) -> None:
+    wrong = misstated(clean.burst, FRAME, 1.6)
+    expected, gain = pytest.approx([1.6] * 3, rel=0.005), 3 * FRAME + 2
+    for find in (locate, locate_translations):
+        right, told = find(clean.burst, 2), find(wrong, 2)
+        assert told.gain[:, FRAME].tolist() == expected
+        ratio = (told.covariance / right.covariance)[:, gain, gain]
+        assert ratio.tolist() == pytest.approx([1.6**2] * 3, rel=0.15)
+
+
+def test_a_belief_is_not_overruled_by_shade(clean: Simulated) -> None:
+    """What is dimmer than a scene, all of whose other windows say so, is under a cloud."""
+    shaded = misstated(clean.burst, FRAME, 0.6)
+    mean = torch.zeros(3, 7, 3)
+    mean[..., :2] = clean.flow_px
+    sure = torch.diag_embed(torch.full((3, 7, 3), 1e-4))
+    assert (begin(shaded, Belief(mean, sure)).excess == 1).all()
+    mean[:, FRAME, 2] = -0.4  # twin: the scene says it too
+    expected = pytest.approx([0.6] * 3)
+    assert begin(shaded, Belief(mean, sure)).excess[:, FRAME].tolist() == expected
+
+
+def test_evidence_under_a_belief_is_of_stated_exposures(clean: Simulated) -> None:
+    mean = torch.zeros(3, 7, 3)
+    mean[..., :2] = clean.flow_px
+    sure = torch.diag_embed(torch.full((3, 7, 3), 1e-4))
+    right = measure(clean.burst, 2, Belief(mean.clone(), sure))
+    mean[:, FRAME, 2] = 0.6
+    told = measure(misstated(clean.burst, FRAME, 1.6), 2, Belief(mean, sure))
+    off = (told.mean - right.mean)[..., -1]
+    assert off[:, FRAME].tolist() == pytest.approx([0.6] * 3, abs=0.01)
+    off[:, FRAME] = 0
+    assert float(off.abs().max()) < 0.01
+
+
+def test_samples_count_as_exposures_were(clean: Simulated) -> None:
+    run = METHODS["solver"].run
+    right = count_samples(clean.burst, run(clean.burst, 2, None), 2)
+    wrong = misstated(clean.burst, FRAME, 4.0)
+    estimate = run(wrong, 2, None)
+    told = count_samples(wrong, estimate, 2)
+    assert (told - right).abs().max() < 0.05
+    as_stated = count_samples(wrong, estimate._replace(gain=None), 2)  # twin
+    assert (as_stated - right).abs().max() > 0.5
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -154,12 +258,21 @@ def test_exposures_are_put_right_where_motion_bends(known: bool) -> None:
     assert float(off.nanmean().sqrt()) < 0.3
 
 
-@pytest.mark.parametrize("side", [0.0, 0.5])
-def test_shade_on_a_part_of_a_frame_is_no_exposure(clean: Simulated, side: float) -> None:
-    shade = torch.linspace(side, 1, 48).round() if side else torch.linspace(0, 1, 48)
-    frames = clean.burst.frames.clone()
-    frames[:, FRAME] *= 0.6 + 0.4 * shade
-    assert (found(dataclasses.replace(clean.burst, frames=frames)) == 1).all()
+@pytest.mark.parametrize("frame", [0, FRAME])
+def test_shade_on_a_part_of_a_frame_is_no_exposure(
+    clean: Simulated, frame: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shaded(light: torch.Tensor) -> Burst:
+        frames = clean.burst.frames.clone()
+        frames[:, frame] *= 0.6 + 0.4 * light
+        return dataclasses.replace(clean.burst, frames=frames)
+
+    column = torch.arange(48)
+    parts = [shaded((column >= share * 48).float()) for share in (0.3, 0.5, 0.75)]
+    for burst in (*parts, shaded(column / 47)):
+        assert (found(burst) == 1).all()
+    monkeypatch.setattr(exposure, "MOST", 0.5)  # twin: the median does not see the rest
+    assert (found(parts[2]) != 1).any()
 
 
 def test_the_noise_law_does_not_suffer() -> None:

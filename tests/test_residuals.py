@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import sources
 from test_validate import one, with_blob
 
@@ -18,6 +19,7 @@ from pushframe.deliver import Order, deliver
 from pushframe.infer import Reconstruction
 from pushframe.residuals import BORDER_PX, ResidualMap, residual_maps
 from pushframe.simulate import PRESETS, simulate_one
+from pushframe.solver.exposure import at_true_exposure
 
 
 def maps_of(burst: Burst, most: int = 9, method: str = "solver") -> list[ResidualMap]:
@@ -40,6 +42,17 @@ def test_residuals_of_a_clean_burst_are_noise(preset: str, method: str) -> None:
     for m in maps:  # near the border of the reference nothing is said
         assert np.isnan(m.z[: BORDER_PX - 4]).all()
         assert np.isfinite(m.z).mean() > 0.5
+
+
+@pytest.mark.parametrize("frame", [0, 3])
+def test_residuals_are_of_exposures_as_they_were(frame: int) -> None:
+    """Were gains left out, a frame half as bright again would differ by all of its light."""
+    burst = one()
+    excess = torch.ones_like(burst.exposure)
+    excess[frame] = 1 / 1.5
+    maps = maps_of(at_true_exposure(burst, excess))
+    assert len(maps) == burst.count
+    assert all(m.rms < 1.2 and not m.left.any() for m in maps)
 
 
 def test_a_spot_is_seen_and_marked() -> None:

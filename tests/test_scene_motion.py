@@ -107,6 +107,42 @@ def test_a_window_that_disagrees_has_little_say() -> None:
     assert abs(plain) > 3 * ERROR_PX  # twin: the mean
 
 
+def told_gains(tiles: list[Tile], gain: torch.Tensor) -> Evidence:
+    """What windows tell of gains (T, N), to a ten-thousandth."""
+    seen = told(tiles, translations())
+    seen.mean[..., -1] = gain - 1
+    covariance = seen.covariance.clone()
+    covariance[..., -1, -1] = 1e-8
+    return Evidence(seen.mean, covariance)
+
+
+def believed_gains(tiles: list[Tile], gain: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gains and their errors, (T, N) each, that a scene gives back to its windows."""
+    scene = fit_scene(SHAPE, tiles, told_gains(tiles, gain), nothing_moved(tiles))
+    belief = scene.belief(tiles, nothing_moved(tiles))
+    return 1 + belief.mean[..., -1], belief.covariance[..., -1, -1].sqrt()
+
+
+def test_a_gain_is_one_number_a_scene() -> None:
+    """Windows that are wrong about gains in one way look like gains that slope."""
+    tiles = grid()
+    gain = torch.ones(len(tiles), FRAMES)
+    gain[:, 2] += 0.02 + torch.linspace(-0.004, 0.004, len(tiles))
+    found, error = believed_gains(tiles, gain)
+    assert float((found[:, 2] - 1.02).abs().max()) < 1e-3
+    assert 1.5e-3 < float(error[:, 2].min()) < 5e-3  # as windows differ
+    assert float(error[:, 1].max()) < 1e-3  # each frame's is its own
+
+
+def test_a_window_that_is_wrong_about_a_gain_has_little_say() -> None:
+    tiles = grid()
+    gain = torch.ones(len(tiles), FRAMES)
+    gain[3, 2] = 0.7
+    found, error = believed_gains(tiles, gain)
+    assert float((found - 1)[:, 1:].abs().max()) < 2e-3
+    assert float(error[:, 1:].max()) < 0.012  # an exposure is never less sure than to a percent
+
+
 @pytest.mark.parametrize("function", [1, 4])
 def test_a_bend_is_followed_and_its_error_stated(function: int) -> None:
     tiles, field = grid(), translations()

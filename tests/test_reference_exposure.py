@@ -1,0 +1,128 @@
+"""A reference whose own exposure is a little off: all other frames contradict it together."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from conftest import sources
+
+from pushframe.burst import Burst
+from pushframe.methods import gain_error
+from pushframe.simulate import PRESETS, simulate, with_options
+from pushframe.solver import motion, solve
+from pushframe.solver.certainty import learn_gain_std
+from pushframe.solver.exposure import at_true_exposure
+from pushframe.solver.motion_prior import MotionPrior
+from pushframe.solver.search import Search
+
+
+def misstated(burst: Burst, frame: int, times: float) -> Burst:
+    """The same raw pixels, whose exposure is said to be `times` shorter than it was."""
+    excess = torch.ones_like(burst.exposure)
+    excess[..., frame] = 1 / times
+    return at_true_exposure(burst, excess)
+
+
+@pytest.fixture(scope="module")
+def clean() -> Burst:
+    setting = with_options(PRESETS["paper"], size=64, frames=15)
+    return simulate(sources(setting, 4), setting, torch.Generator().manual_seed(0)).burst
+
+
+def surprise(burst: Burst, true_gain: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Errors of gains over what they are stated to be, rms, and their mean errors, (B,) each."""
+    solved = solve(burst, 2)
+    off = (solved.gain / true_gain - 1)[:, 1:]
+    stated = gain_error(solved.covariance)[:, 1:] / true_gain
+    return (off / stated).square().mean(1).sqrt(), off.mean(1)
+
+
+@pytest.mark.parametrize("times", [1.005, 1.6])
+def test_the_others_say_so(clean: Burst, times: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.6 is far off, and put right roughly beforehand."""
+    wrong = misstated(clean, 0, times)
+    surprised, off = surprise(wrong, 1 / times)
+    assert float(surprised.max()) < 2.5
+    assert float(off.abs().max()) < 1.5e-3
+    monkeypatch.setattr(motion.Task, "free_reference", lambda *_: None)  # twin
+    surprised, _ = surprise(wrong, 1 / times)
+    assert float(surprised.max()) > 4
+
+
+def test_bars_and_brightness_are_right(clean: Burst, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = solve(clean, 2).posterior
+
+    def apart() -> float:
+        """From the image of right exposures, in its error bars, rms, of the worst burst."""
+        image = solve(misstated(clean, 0, 1.005), 2).posterior
+        off = (image.mean / 1.005 - right.mean)[:, 8:-8, 8:-8]
+        return float((off.square() / right.var[:, 8:-8, 8:-8]).mean((1, 2)).max().sqrt())
+
+    assert apart() < 0.25
+    monkeypatch.setattr(motion.Task, "free_reference", lambda *_: None)  # twin
+    assert apart() > 0.5
+
+
+def test_right_exposures_stay_as_they_are(clean: Burst, monkeypatch: pytest.MonkeyPatch) -> None:
+    solved = solve(clean, 2)
+    monkeypatch.setattr(motion.Task, "free_reference", lambda *_: None)
+    assert torch.equal(
+        solved.posterior.mean.nan_to_num(), solve(clean, 2).posterior.mean.nan_to_num()
+    )
+
+
+def test_a_frame_that_is_off_by_itself_is_not_the_reference(clean: Burst) -> None:
+    solved = solve(misstated(clean, 3, 1.01), 2)
+    assert solved.gain[:, 3].tolist() == pytest.approx([1.01] * 4, abs=3e-3)
+    assert float((solved.gain[:, [1, 2, *range(4, 15)]].mean(1) - 1).abs().max()) < 1e-3
+
+
+def prior_of(gain_std: float, reference_std: float) -> MotionPrior:
+    prior = MotionPrior(None, torch.ones(1, 5, dtype=torch.float64))
+    prior.gain_std = torch.full((1,), gain_std, dtype=torch.float64)
+    prior.reference_std = torch.full((1,), reference_std, dtype=torch.float64)
+    return prior
+
+
+def test_gains_are_off_each_and_together() -> None:
+    """The oracle: what the inverse of `gain_std**2 + reference_std**2 1 1'` makes of gains."""
+    prior, gain = prior_of(0.002, 0.03), torch.tensor([[1.0, 1.01, 0.99, 1.03, 7.0]]).double()
+    kept = torch.tensor([[True, True, True, True, False]])
+    covariance = 0.002**2 * torch.eye(3).double() + 0.03**2
+    expected = torch.linalg.inv(covariance) @ (gain[0, 1:4] - 1)
+    pull = prior.pull(torch.zeros(1, 5, 2).double(), gain, kept)[0, :, 2]
+    torch.testing.assert_close(pull[1:4], expected, rtol=1e-9, atol=0)
+    system = prior.system(torch.zeros(1, 15, 15).double(), kept, prior.free(kept, False), False)
+    chosen = torch.tensor([5, 8, 11])
+    found = torch.linalg.inv(system[0][chosen[:, None], chosen])
+    torch.testing.assert_close(found, covariance, rtol=1e-9, atol=0)
+    alone = prior_of(0.002, 0.0).pull(torch.zeros(1, 5, 2).double(), gain, kept)[0, 1:4, 2]
+    torch.testing.assert_close(alone, (gain[0, 1:4] - 1) / 0.002**2)  # twin
+
+
+def test_frames_spread_about_their_mean_where_the_reference_is_off(clean: Burst) -> None:
+    search = Search(clean.part(torch.arange(1)), torch.zeros(1, 15, 2), torch.ones(1, 15).bool(), 2)
+    search.look()
+    search.step(moving=False)
+    search.gain = 1.02 + 0.002 * (-1) ** torch.arange(15)[None]
+    search.gain[:, 0] = 1
+    search.information = 1e12 * torch.eye(45)[None]  # next to no error of their own
+    learn_gain_std(search)
+    assert float(search.motion_prior.gain_std) == pytest.approx(0.02, rel=0.05)
+    search.motion_prior.reference_std = torch.full((1,), 0.03)
+    learn_gain_std(search)
+    assert float(search.motion_prior.gain_std) == pytest.approx(0.002, rel=0.1)
+
+
+def test_exposures_and_gains_are_one_thing_to_the_likelihood(clean: Burst) -> None:
+    """A frame of twice the stated exposure has half the noise once its gain is taken out."""
+    excess = torch.linspace(1, 2, 15).expand(4, -1)
+    kept, still = torch.ones(4, 15).bool(), torch.zeros(4, 15, 2)
+    given = Search(at_true_exposure(clean, excess), still, kept, 2)
+    found = Search(clean, still, kept, 2, gain=excess)
+    for search in (given, found):
+        search.knots = given.knots
+        search.look()
+        search.budget()
+    torch.testing.assert_close(found.energy(), given.energy(), rtol=1e-3, atol=0)
+    torch.testing.assert_close(found.mismatch, given.mismatch, rtol=1e-2, atol=1e-9)
