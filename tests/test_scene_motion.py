@@ -138,9 +138,19 @@ def test_a_window_that_is_wrong_about_a_gain_has_little_say() -> None:
     tiles = grid()
     gain = torch.ones(len(tiles), FRAMES)
     gain[3, 2] = 0.7
-    found, error = believed_gains(tiles, gain)
+    found, _ = believed_gains(tiles, gain)
     assert float((found - 1)[:, 1:].abs().max()) < 2e-3
-    assert float(error[:, 1:].max()) < 0.012  # an exposure is never less sure than to a percent
+
+
+def test_a_scene_is_never_less_sure_of_a_gain_than_to_a_percent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tiles = grid()
+    gain = torch.ones(len(tiles), FRAMES)
+    gain[:, 2] += 0.05 * (-1) ** torch.arange(len(tiles))
+    assert float(believed_gains(tiles, gain)[1][:, 2].max()) < 0.02
+    monkeypatch.setattr("pushframe.scene_motion.MOST_LOCAL", (100.0, 100.0))  # twin
+    assert float(believed_gains(tiles, gain)[1][:, 2].min()) > 0.04
 
 
 @pytest.mark.parametrize("function", [1, 4])

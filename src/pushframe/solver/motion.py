@@ -45,7 +45,7 @@ FEW_PACE = Pace(8, 4)  # of few frames, which need all of them
 MORE_ROUNDS, MORE_STEPS = 6, 2  # of the restless: little noise takes longer
 FEW_MORE_ROUNDS, FEW_MORE_STEPS = 2, 6
 FREED_STEPS = 3  # once the reference may be off
-REFERENCE_OFF = 2.0  # errors, by which the usual frame is off the reference's exposure
+REFERENCE_OFF = 2.5  # errors, by which the usual frame is off the reference's exposure
 FEW_REFERENCE_OFF = 3.0  # few frames are less sure of that than they state
 
 
