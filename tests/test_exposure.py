@@ -119,6 +119,20 @@ def test_the_dark_tells_no_factor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(wrong)[:, FRAME].tolist() != pytest.approx([1.3] * 6, rel=0.03)
 
 
+def test_a_few_bright_pixels_tell_no_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = with_options(PRESETS["paper"], size=48, frames=9)
+    dark = torch.full_like(sources(setting, 16), 0.002)
+    dark[:, 47:50, 47:50] = 0.5
+    made = simulate(dark, setting, torch.Generator().manual_seed(0))
+
+    def factors() -> torch.Tensor:
+        return exposure_excess(made.burst, on_reference_grid(made.burst, made.flow_px))
+
+    assert int((factors() != 1).any(1).sum()) <= 1
+    monkeypatch.setattr(exposure, "LEAST_TELLING", 1)  # twin
+    assert int((factors() != 1).any(1).sum()) > 3
+
+
 def test_a_flat_scene_has_a_factor_too() -> None:
     """There an offset explains as much, and it does not matter which of the two it was."""
     setting = with_options(PRESETS["paper"], size=48, frames=7)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from conftest import sources
@@ -9,7 +11,7 @@ from conftest import sources
 from pushframe.burst import Burst
 from pushframe.methods import gain_error
 from pushframe.simulate import PRESETS, simulate, with_options
-from pushframe.solver import motion, solve
+from pushframe.solver import certainty, locate, locate_translations, motion, solve
 from pushframe.solver.certainty import learn_gain_std
 from pushframe.solver.exposure import at_true_exposure
 from pushframe.solver.motion_prior import MotionPrior
@@ -44,9 +46,56 @@ def test_the_others_say_so(clean: Burst, times: float, monkeypatch: pytest.Monke
     surprised, off = surprise(wrong, 1 / times)
     assert float(surprised.max()) < 2.5
     assert float(off.abs().max()) < 1.5e-3
-    monkeypatch.setattr(motion.Task, "free_reference", lambda *_: None)  # twin
+    monkeypatch.setattr(motion.Task, "free_reference", lambda _, __, fit: fit)  # twin
     surprised, _ = surprise(wrong, 1 / times)
     assert float(surprised.max()) > 4
+
+
+@pytest.mark.parametrize("find", [locate, locate_translations])
+def test_whoever_asks_is_told(clean: Burst, find) -> None:
+    """Gains that were put right roughly are not passed on as if they were right."""
+    located = find(misstated(clean, 0, 1.6), 2)
+    off = (located.gain * 1.6 - 1)[:, 1:] / (gain_error(located.covariance)[:, 1:] * 1.6)
+    assert float(off.square().mean(1).sqrt().max()) < 2.5
+
+
+def test_masked_bursts_are_told_too(clean: Burst, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are fitted in space, with gains about what they were in Fourier space."""
+    draw = torch.rand(clean.valid.shape, generator=torch.Generator().manual_seed(1))
+    masked = dataclasses.replace(clean, valid=draw > 0.01).part(torch.arange(2))
+    right = solve(masked, 2).posterior
+
+    def apart() -> float:
+        image = solve(misstated(masked, 0, 1.01), 2).posterior
+        off = (image.mean / 1.01 - right.mean)[:, 8:-8, 8:-8]
+        return float((off.square() / right.var[:, 8:-8, 8:-8]).mean((1, 2)).max().sqrt())
+
+    assert apart() < 0.4
+    monkeypatch.setattr(motion.Task, "free_reference", lambda _, __, fit: fit)  # twin
+    assert apart() > 0.8
+
+
+def test_two_frames_do_not_know_whose_exposure_is_off() -> None:
+    setting = with_options(PRESETS["paper"], size=48, frames=2)
+    burst = simulate(sources(setting, 4), setting, torch.Generator().manual_seed(0)).burst
+    for frame in range(2):
+        wrong = misstated(burst, frame, 1.6)
+        surprised, _ = surprise(wrong, 1.6 if frame else 1 / 1.6)
+        assert float(surprised.max()) < 3.5
+
+
+def test_batch_mates_of_a_freed_burst_stay_as_they_are(clean: Burst) -> None:
+    wrong = misstated(clean, 0, 1.01)
+    mixed = dataclasses.replace(
+        clean,
+        frames=torch.cat([wrong.frames[:2], clean.frames[2:]]),
+        exposure=torch.cat([wrong.exposure[:2], clean.exposure[2:]]),
+    )
+    ours, alone = solve(mixed, 2), solve(clean, 2)
+    close = {"rtol": 1e-5, "atol": 1e-7, "equal_nan": True}
+    torch.testing.assert_close(ours.posterior.mean[2:], alone.posterior.mean[2:], **close)
+    torch.testing.assert_close(ours.posterior.var[2:], alone.posterior.var[2:], **close)
+    torch.testing.assert_close(ours.covariance[2:], alone.covariance[2:], **close)
 
 
 def test_bars_and_brightness_are_right(clean: Burst, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,16 +108,25 @@ def test_bars_and_brightness_are_right(clean: Burst, monkeypatch: pytest.MonkeyP
         return float((off.square() / right.var[:, 8:-8, 8:-8]).mean((1, 2)).max().sqrt())
 
     assert apart() < 0.25
-    monkeypatch.setattr(motion.Task, "free_reference", lambda *_: None)  # twin
+    monkeypatch.setattr(motion.Task, "free_reference", lambda _, __, fit: fit)  # twin
     assert apart() > 0.5
 
 
-def test_right_exposures_stay_as_they_are(clean: Burst, monkeypatch: pytest.MonkeyPatch) -> None:
-    solved = solve(clean, 2)
-    monkeypatch.setattr(motion.Task, "free_reference", lambda *_: None)
-    assert torch.equal(
-        solved.posterior.mean.nan_to_num(), solve(clean, 2).posterior.mean.nan_to_num()
-    )
+def test_right_exposures_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole frames deny what frames under windows say."""
+    setting = with_options(PRESETS["paper"], size=48, frames=12)
+    made = simulate(sources(setting, 12), setting, torch.Generator().manual_seed(0)).burst
+    asked: list[torch.Tensor] = []
+
+    def contradicted(task: motion.Task, search: Search) -> torch.Tensor:
+        surprised = certainty.reference_surprise(search, task.moving).abs()
+        asked.append(surprised)
+        return surprised > (2.5 if search.whole.close else 1.0)
+
+    monkeypatch.setattr(motion.Task, "_contradicted", contradicted)
+    gain = solve(made, 2).gain
+    assert sum(len(surprised) for surprised in asked[1:]) >= 3  # that are asked twice
+    assert float((gain - 1).abs().max()) < 1e-3
 
 
 def test_a_frame_that_is_off_by_itself_is_not_the_reference(clean: Burst) -> None:

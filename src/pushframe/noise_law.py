@@ -135,7 +135,7 @@ class _Alike:
     def __init__(self, burst: Burst, scale: int) -> None:
         begun = begin(burst)
         self.burst, self.scale = begun.burst, scale
-        self.fit = fit_motion(self.burst, begun.start_px, begun.kept, scale)
+        self.fit = fit_motion(self.burst, begun.start_px, begun.kept, scale, begun.rough)
         self.good = self.fit.good(self.burst)
         self.gain = self.fit.gain[..., None, None]
         self.to_dn = self.gain * self.burst.gain[..., None, None]

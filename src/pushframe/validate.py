@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -96,8 +97,8 @@ def _agreement(burst: Burst) -> tuple[list[Finding], set[int]]:
     flow_px = register(batch)
     gain, correlation, contrast = (row[0].tolist() for row in agreement(batch, flow_px))
     least = least_correlation(correlation[1:])
+    dark = math.isnan(gain[0])  # the reference against itself
     alike = [k for k in range(1, burst.count) if contrast[k] >= 1 and correlation[k] >= least]
-    dark = float(burst.frames[0][burst.valid[0]].mean()) <= 0
     comparable = not dark and not burst.days
     excess = reference_excess([gain[k] for k in alike]) if comparable else 1.0
     found, placed, unfit = [], [], set()

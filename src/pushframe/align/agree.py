@@ -95,7 +95,8 @@ def agreed(found: Matches, start: Placement, name: str, shape: tuple[int, int]) 
         return Line(start, line(start, False, why, **facts), searching=True)
     if stretch(place) > MAX_STRETCH:
         return Line(start, line(start, False, "its pixels have another size", **facts))
-    facts |= {"residual_px": residual, "gain": float(np.median(found.gain[inside]))}
+    lit = found.gain[inside & np.isfinite(found.gain)]  # a window below black tells none
+    facts |= {"residual_px": residual, "gain": float(np.median(lit)) if lit.size else None}
     return Line(place, line(place, True, "", **facts))
 
 

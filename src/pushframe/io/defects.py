@@ -20,6 +20,7 @@ LEVEL = 0.93  # of what shorter exposures foretell, that is at most left where f
 BELOW = 0.9  # of the largest value of a frame: up to there it must be as foretold
 AS_FORETOLD = 0.06  # of what shorter exposures foretell, by which it may differ there
 LEAST_SHOWN = 0.5  # share of the pixels that a frame must show to count
+LEAST_HIDDEN = 0.01  # share of the pixels that all show: fewer are masked for their own faults
 BRIGHT = 0.9  # rank among the pixels that all frames show, from which hidden ones are bright
 ONE_LEVEL = 1.04  # ratio of the levels of two frames, at most
 SPREADS = 3.5  # of the pixels' own levels, by which they begin below the typical one
@@ -104,7 +105,7 @@ def levels_off(pixels: np.ndarray) -> float | None:
     """
     pixels = pixels[np.isfinite(pixels).mean(1) >= LEAST_SHOWN]
     everywhere = np.isfinite(pixels).all(0)
-    if len(pixels) < LEAST_FRAMES or everywhere.sum() < len(RANKS):
+    if len(pixels) < LEAST_FRAMES or everywhere.sum() < 10 * len(RANKS):
         return None
     if _masked_for_brightness(pixels, everywhere):
         return None
@@ -144,7 +145,8 @@ def _masked_for_brightness(pixels: np.ndarray, everywhere: np.ndarray) -> bool:
     """
     frame = pixels[np.median(pixels[:, everywhere], axis=1).argmin()]
     hidden = frame[np.isfinite(frame) & ~everywhere]
-    return bool(hidden.size) and np.median(hidden) > np.quantile(frame[everywhere], BRIGHT)
+    many = hidden.size > LEAST_HIDDEN * everywhere.sum()
+    return bool(many) and np.median(hidden) > np.quantile(frame[everywhere], BRIGHT)
 
 
 def _ceiling(ranked: np.ndarray, foretold: np.ndarray) -> tuple[float, float]:

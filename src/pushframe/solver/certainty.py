@@ -71,7 +71,7 @@ def reference_surprise(search: Search, moving: bool) -> Tensor:
     pull = search.motion_prior.pull(search.flow_px, search.gain, search.kept)
     free = copy.copy(search.motion_prior)
     free.forget(torch.ones_like(search.kept[:, 0]))
-    slope = pull - free.pull(search.flow_px, search.gain, search.kept)
+    slope = _share(search) * pull - free.pull(search.flow_px, search.gain, search.kept)
     cov = covariance(search, moving, free).double()
     step = (cov @ slope.double().flatten(1)[..., None])[:, 2::3, 0]
     used = search.kept.clone()

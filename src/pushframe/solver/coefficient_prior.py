@@ -19,11 +19,11 @@ class CoefficientPrior:
     """A Gaussian of each frame's unknowns (B, N, P): coefficients along y and x, the gain less one.
 
     belief: of them. Without one constants may be any, other coefficients are about `coefficient_px`
-    (B, K) large, and gains 1 to within `gain_std` (B,); the burst tells both.
+    (B, K) large, and gains `common_gain` (B,) to within `gain_std` (B,); the burst tells both.
     """
 
-    def __init__(self, belief: Belief | None, theta: Tensor) -> None:
-        self.belief, self.count = belief, theta.shape[1]
+    def __init__(self, belief: Belief | None, theta: Tensor, common_gain: Tensor) -> None:
+        self.belief, self.count, self.common_gain = belief, theta.shape[1], common_gain
         self.trust = None if belief is None else belief.precision()
         self.coefficient_px = torch.full_like(theta[:, 0, 0], COEFFICIENT_PX)
         self.gain_std = torch.full_like(theta[:, 0, 0, 0], GAIN_STD)
@@ -31,6 +31,7 @@ class CoefficientPrior:
     def part(self, index: Tensor) -> CoefficientPrior:
         """That of some bursts of the batch."""
         other = copy.copy(self)
+        other.common_gain = self.common_gain[index]
         for name in TOLD:
             setattr(other, name, getattr(self, name)[index])
         if self.belief is not None and self.trust is not None:
@@ -53,7 +54,11 @@ class CoefficientPrior:
 
     def off(self, state: Tensor) -> Tensor:
         """Unknowns less what they are believed to be, (B, N, P)."""
-        return state if self.belief is None else state - self.belief.mean
+        if self.belief is not None:
+            return state - self.belief.mean
+        return torch.cat(
+            [state[..., :-1], state[..., -1:] + 1 - self.common_gain[:, None, None]], -1
+        )
 
     def pull(self, state: Tensor, free: Tensor) -> Tensor:
         """How the prior holds the unknowns, (B, N, P); none but the free ones, (B, N, P) bool."""

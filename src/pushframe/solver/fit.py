@@ -22,6 +22,7 @@ class Fit:
     outlier: (B, N, H, W) pixels that disagree with the other frames. kept: (B, N) frames used.
     information, slope: (B, 3N, 3N) and (B, N, 3), of the likelihood alone, where the search ended.
     bent: (B,) bool, whether bends would explain what translations do not, as far as was asked.
+    freed: (B,) bool, whether all gains are off together: the reference's exposure is.
     scene: (B, h, w), nearly the image, on the canvas of a `GaussianProblem`, if the fit made one.
     """
 
@@ -35,6 +36,7 @@ class Fit:
     information: Tensor
     slope: Tensor
     bent: Tensor
+    freed: Tensor
     scene: Tensor | None = None
 
     def good(self, burst: Burst) -> Tensor:
@@ -66,6 +68,13 @@ class Fit:
 
     def _found(self) -> Iterator[tuple[str, Tensor]]:
         return ((name, value) for name, value in vars(self).items() if value is not None)
+
+    def common_gain(self) -> Tensor:
+        """What all gains but the reference's are about, (B,): 1, unless they are off together."""
+        others = self.kept.to(self.gain)
+        others[:, 0] = 0
+        mean = (self.gain * others).sum(1) / others.sum(1).clamp(min=1)
+        return torch.where(self.freed, mean, 1)
 
     def evidence(self, functions: int) -> Evidence:
         """What the frames tell of their motion, whatever was believed of it beforehand."""

@@ -42,6 +42,7 @@ class Joint:
     """Image, coefficients and gains of a batch, and the posterior of all of them together.
 
     known_px: (B, N, 2, H, W), flows in place of those of the coefficients, where `moving` is False.
+    common_gain: (B,), what all gains but the reference's are about; 1 if it is not given.
     """
 
     def __init__(
@@ -54,13 +55,16 @@ class Joint:
         moving: bool = True,
         belief: Belief | None = None,
         known_px: Tensor | None = None,
+        common_gain: Tensor | None = None,
     ) -> None:
         self.burst, self.kept, self.basis, self.scale = burst, kept, basis, scale
         self.known_px = known_px
         self.good = burst.valid & kept[..., None, None]
         self.theta, self.moving = theta, moving
-        self.coefficient_prior = CoefficientPrior(belief, theta)
         self.gain = torch.ones_like(theta[..., 0, 0])
+        common_gain = self.gain[:, 0].clone() if common_gain is None else common_gain
+        self.coefficient_prior = CoefficientPrior(belief, theta, common_gain)
+        self.gain[:, 1:] = common_gain[:, None]
         if belief is not None:
             self.gain = 1 + belief.mean[..., -1]
         self.noise_var = frame_noise_var(burst)

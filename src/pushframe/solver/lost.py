@@ -41,7 +41,7 @@ def fit_translations(
     scale: int,
     moving: bool = True,
     belief: Belief | None = None,
-    reference_off: Tensor | None = None,
+    rough: Tensor | None = None,
 ) -> Fit:
     """As `Task.settled` and `highest_peak`, of those frames that belong.
 
@@ -49,9 +49,7 @@ def fit_translations(
     badly anywhere, but less so at some places. Where motion bends, translations are not the answer
     wherever they are. Where the spectrum was held down, translations are fitted once more.
     """
-    task = Task(
-        burst, start_px, kept, scale, moving=moving, belief=belief, reference_off=reference_off
-    )
+    task = Task(burst, start_px, kept, scale, moving=moving, belief=belief, rough=rough)
     fit = task.settled()
     if moving:
         fit = dataclasses.replace(fit, bent=_bent(task, fit))

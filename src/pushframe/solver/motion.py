@@ -57,8 +57,8 @@ class Task:
     the most. With `moving` False the shifts stay as they are and only the rest is fitted. belief:
     of translations and gains. unbiased: take out what windows do to frames, in a few steps more; it
     matters more to gains than to shifts. belong: the spectrum may rise, as if the frames were known
-    to show one scene. reference_off: (B,) bool, bursts whose reference's exposure is known to have
-    been off, and is right but roughly. Never worse than its start: where the likelihood (with the
+    to show one scene. rough: (B,) bool, bursts whose exposures were put right, most of them, but
+    roughly. Never worse than its start: where the likelihood (with the
     belief, the posterior) ended below that of the start, the start is kept.
     """
 
@@ -71,7 +71,7 @@ class Task:
     belief: Belief | None = None
     unbiased: bool = True
     belong: bool = False
-    reference_off: Tensor | None = None
+    rough: Tensor | None = None
 
     def part(self, index: Tensor) -> Task:
         """The same for some bursts of the batch."""
@@ -81,7 +81,7 @@ class Task:
             start_px=self.start_px[index],
             kept=self.kept[index],
             belief=None if self.belief is None else self.belief.part(index),
-            reference_off=None if self.reference_off is None else self.reference_off[index],
+            rough=None if self.rough is None else self.rough[index],
         )
 
     def search(self, start_px: Tensor) -> Search:
@@ -161,18 +161,24 @@ class Task:
         if moving:
             search.keep_the_better(self.start_px)
         search.weigh()
+        fit = self._result(search)
         if self.unbiased and self.belief is None and not self.burst.days:
-            self.free_reference(search)
+            fit = self.free_reference(search, fit)
+        return fit
+
+    def _result(self, search: Search) -> Fit:
+        """What a search has found, weighed."""
         return Fit(
             search.flow_px,
             search.gain,
-            covariance(search, moving),
+            covariance(search, self.moving),
             search.knots,
             search.mismatch,
             search.outlier,
             search.kept,
             *likelihood(search),
             torch.zeros_like(search.arrived),
+            search.motion_prior.reference_std > 0,
             search.whole.scene,
         )
 
@@ -199,35 +205,31 @@ class Task:
         self.settle(part, rounds - 1, steps)
         search.put_back(index, part)
 
-    def free_reference(self, search: Search) -> None:
-        """Let gains be off together where the frames say so, and whole frames then confirm it.
+    def free_reference(self, search: Search, fit: Fit) -> Fit:
+        """A fit in which gains may be off together where the frames say so, and it is confirmed.
 
-        Or where that is known.
+        By whole frames. Or where gains are known to be right but roughly.
         """
-        doubted = self._contradicted(search)
-        if self.reference_off is not None:
-            doubted = doubted | self.reference_off
-        index = doubted.nonzero()[:, 0]
+        rough = torch.zeros_like(search.arrived) if self.rough is None else self.rough
+        index = ((self._contradicted(search) | rough) & search.arrived).nonzero()[:, 0]
         if not len(index):
-            return
+            return fit
         part = search.part(index)
-        part.motion_prior.forget(torch.ones_like(part.kept[:, 0]))
+        part.motion_prior.forget(torch.ones_like(part.arrived))
         part.look_closely()
         self.unwindow(part, FREED_STEPS, learning=False)
         part.look()
         part.weigh()
-        certain = self._contradicted(part)
-        if self.reference_off is not None:
-            certain = certain | self.reference_off[index]
+        certain = self._contradicted(part) | rough[index]
         if not bool(certain.any()):
-            return
+            return fit
         part.motion_prior.reference_std = GAIN_STD * certain
         learn_gain_std(part)
         self.unwindow(part, FREED_STEPS)
+        part.look()
+        part.weigh()
         chosen = certain.nonzero()[:, 0]
-        search.put_back(index[chosen], part.part(chosen))
-        search.look()
-        search.weigh()
+        return fit.with_part(index[chosen], self._result(part).part(chosen))
 
     def _contradicted(self, search: Search) -> Tensor:
         """Bursts whose frames all contradict the reference's exposure, (B,) bool."""

@@ -38,12 +38,14 @@ LOST = 0.01  # mismatch over the variance of the scene
 LEAST_AT_ONCE = 16  # bursts that are searched for together, or as many as the batch has
 
 
-def fit_motion(burst: Burst, start_px: Tensor, kept: Tensor, scale: int) -> Fit:
+def fit_motion(
+    burst: Burst, start_px: Tensor, kept: Tensor, scale: int, rough: Tensor | None = None
+) -> Fit:
     """Shifts, gains, spectrum and model mismatch of a batch, at the highest peak that is found.
 
     Frames that do not belong are left out as a fit finds them; `lost` looks after them better.
     """
-    task = Task(burst, start_px, kept, scale)
+    task = Task(burst, start_px, kept, scale, rough=rough)
     return highest_peak(task, task.settled())
 
 

@@ -27,6 +27,8 @@ class Piece:
     power of the image on the grid asked for, from the fit of the motion. covariance:
     (B, 3N, 3N) of each frame's (dy, dx, gain). doubt: of bursts fitted in space, makes what
     `bent_variance` takes. finer: how much finer the image's grid is than the one asked for.
+    common_gain: (B,), of bursts fitted in Fourier space, what all gains but the reference's are
+    about.
     """
 
     index: Tensor
@@ -39,6 +41,7 @@ class Piece:
     covariance: Tensor
     doubt: Callable[[], tuple[Tensor, Tensor]] | None = None
     finer: int = 1
+    common_gain: Tensor | None = None
 
     @property
     def made(self) -> Reconstruction:
@@ -59,6 +62,7 @@ class Piece:
             self.covariance[index],
             None if doubt is None else lambda: (doubt()[0][index], doubt()[1][index]),
             self.finer,
+            None if self.common_gain is None else self.common_gain[index],
         )
 
     def refined(self, burst: Burst) -> list[Piece]:

@@ -34,7 +34,7 @@ from .whole_frames import WholeFrames
 LARGEST_STEP_PX = 0.25
 # what is found of each burst, and what there was before
 FOUND = ("flow_px", "gain", "level", "knots", "mismatch", "outlier", "image")
-GIVEN = ("kept", "noise_var", "noise", "jitter_px")
+GIVEN = ("kept", "noise_var", "noise", "jitter_px", "arrived")
 
 
 class Search:

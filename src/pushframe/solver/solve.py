@@ -67,25 +67,32 @@ class Begun(NamedTuple):
     start_px: Tensor  # (B, N, 2)
     excess: Tensor
 
+    @property
+    def rough(self) -> Tensor:
+        """Bursts at least half of whose exposures were put right: gains are off together."""
+        return (self.excess != 1).sum(1) >= self.excess.shape[1] / 2
+
 
 @dataclass(frozen=True)
 class _Task:
     """Bursts to solve: the frames kept (B, N), translations (B, N, 2) to start from.
 
-    index: their places in the batch. reference_off: (B,) bool, whose reference's exposure was put
-    right. moving: whether translations are to be estimated. belief: of the motion, if there is one.
-    knots: (B, TERMS), log power of the image, once it was fitted.
+    index: their places in the batch. rough: (B,) bool, whose exposures were put right roughly.
+    moving: whether translations are to be estimated. belief: of the motion, if there is one. knots:
+    (B, TERMS), log power of the image, once it was fitted, and common_gain: (B,), what gains are
+    about.
     """
 
     index: Tensor
     burst: Burst
     kept: Tensor
     start_px: Tensor
-    reference_off: Tensor
+    rough: Tensor
     scale: int
     moving: bool
     belief: Belief | None = None
     knots: Tensor | None = None
+    common_gain: Tensor | None = None
 
     def part(self, index: Tensor) -> _Task:
         """The same for some of the bursts of the batch."""
@@ -95,9 +102,10 @@ class _Task:
             burst=self.burst.part(index),
             kept=self.kept[index],
             start_px=self.start_px[index],
-            reference_off=self.reference_off[index],
+            rough=self.rough[index],
             belief=None if self.belief is None else self.belief.part(index),
             knots=None if self.knots is None else self.knots[index],
+            common_gain=None if self.common_gain is None else self.common_gain[index],
         )
 
     def begun(self) -> _Task:
@@ -155,9 +163,10 @@ def locate_translations(burst: Burst, scale: int, unbiased: bool = True) -> Loca
 
     unbiased: as in `Task`; otherwise no other peaks are looked for either.
     """
-    burst, kept, start_px, excess = begin(burst)
+    begun = begin(burst)
+    burst, kept, start_px, excess = begun
     if unbiased:
-        fit = fit_motion(burst, start_px, kept, scale)
+        fit = fit_motion(burst, start_px, kept, scale, begun.rough)
     else:
         fit = Task(burst, start_px, kept, scale, unbiased=False).settled()
     covariance = _as_stated(fit.covariance, excess)
@@ -170,7 +179,8 @@ def measure(burst: Burst, scale: int, belief: Belief | None = None) -> Evidence:
     With a belief that bends, of all coefficients; otherwise of translations and gains.
     """
     basis = smooth_basis(burst.shape, burst.frames)
-    burst, kept, start_px, excess = begin(burst, belief)
+    begun = begin(burst, belief)
+    burst, kept, start_px, excess = begun
     belief = None if belief is None else belief.at_exposure(excess)
     bent = torch.zeros_like(kept[:, 0]) if belief is None else belief.bends()
     parts: list[tuple[Tensor, Evidence]] = []
@@ -182,7 +192,9 @@ def measure(burst: Burst, scale: int, belief: Belief | None = None) -> Evidence:
             told = measure_in_space(part, there, start, scale, basis, held)
         else:
             simple = None if held is None else held.of_translations()
-            told = fit_translations(part, start, there, scale, belief=simple).evidence(len(basis))
+            rough = begun.rough[chosen]
+            fit = fit_translations(part, start, there, scale, belief=simple, rough=rough)
+            told = fit.evidence(len(basis))
         parts.append((chosen, told))
     order = torch.cat([chosen for chosen, _ in parts]).argsort()
     mean, covariance = (torch.cat([told[k] for _, told in parts])[order] for k in (0, 1))
@@ -224,14 +236,15 @@ def _pieces(burst: Burst, scale: int, motion: Tensor | Belief | None) -> tuple[l
     index = torch.arange(len(burst.frames), device=burst.frames.device)
     if isinstance(motion, Tensor) and motion.ndim == 5:
         return [_known(index, burst, scale, motion)], torch.ones_like(burst.exposure)
-    burst, kept, start_px, excess = begin(burst, motion)
+    begun = begin(burst, motion)
+    burst, kept, start_px, excess = begun
     belief = motion if isinstance(motion, Belief) else None
     task = _Task(
         index,
         burst,
         kept,
         start_px,
-        reference_off=(excess != 1).sum(1) > burst.count / 2,
+        begun.rough,
         scale=scale,
         moving=not isinstance(motion, Tensor),
         belief=None if belief is None else belief.at_exposure(excess),
@@ -285,8 +298,13 @@ def _replaced(piece: Piece, task: _Task, chosen: Tensor, basis: Tensor) -> list[
 
 def _again(old: Piece, task: _Task, basis: Tensor) -> Piece:
     """The bursts of a piece, of the whole batch of a task, fitted anew in space."""
-    part = task.part(old.index)
-    return _in_space(dataclasses.replace(part, start_px=old.flow_px, knots=old.knots), basis)
+    again = dataclasses.replace(
+        task.part(old.index),
+        start_px=old.flow_px,
+        knots=old.knots,
+        common_gain=old.common_gain,
+    )
+    return _in_space(again, basis)
 
 
 def begin(burst: Burst, motion: Tensor | Belief | None = None) -> Begun:
@@ -318,12 +336,13 @@ def begin(burst: Burst, motion: Tensor | Belief | None = None) -> Begun:
 def _in_fourier_space(task: _Task) -> tuple[Piece, Tensor]:
     """Translations, as `lost` finds them, and whether bends would explain more, (B,) bool."""
     burst, scale = task.burst, task.scale
-    given = (task.moving, task.believed(1), task.reference_off)
+    given = (task.moving, task.believed(1), task.rough)
     fit = fit_translations(burst, task.start_px, task.kept, scale, *given)
     good = fit.good(burst)
     made = reconstruct(burst, good, fit.flow_px, fit.gain, fit.knots, scale, fit.scene)
     found = (fit.gain, fit.knots, fit.kept, good, fit.covariance)
-    return Piece(task.index, fit.flow_px, lambda: made, *found), fit.bent
+    common = fit.common_gain()
+    return Piece(task.index, fit.flow_px, lambda: made, *found, common_gain=common), fit.bent
 
 
 def _in_space(task: _Task, basis: Tensor) -> Piece:
@@ -331,7 +350,8 @@ def _in_space(task: _Task, basis: Tensor) -> Piece:
     burst, scale = task.burst, task.scale
     held = task.believed(len(basis))
     start_px, moving = task.start_px, task.moving
-    fit = fit_in_space(burst, task.kept, start_px, scale, basis, moving, held, task.knots)
+    begun = (task.knots, task.common_gain)
+    fit = fit_in_space(burst, task.kept, start_px, scale, basis, moving, held, *begun)
 
     @cache
     def make() -> Reconstruction:

@@ -54,16 +54,18 @@ def fit_in_space(
     moving: bool = True,
     belief: Belief | None = None,
     knots: Tensor | None = None,
+    common_gain: Tensor | None = None,
 ) -> Bent:
     """Flows, gains and spectrum of a batch; kept: (B, N) bool, frames to use.
 
     start_px: (B, N, 2) translations; basis: (K, H, W), what flows are made of; belief: of their
-    coefficients; knots: (B, TERMS), the image's log power to begin with. With `moving` False the
+    coefficients; knots: (B, TERMS), the image's log power to begin with; common_gain: (B,), what
+    gains are about, if not 1. With `moving` False the
     translations stay, and the basis is the constant alone.
     Flows that bend are never less likely than those begun from, nor than the translations.
     """
     theta = first_coefficients(burst, start_px, basis, belief)
-    joint = Joint(burst, kept, theta, basis, scale, moving, belief)
+    joint = Joint(burst, kept, theta, basis, scale, moving, belief, common_gain=common_gain)
     joint.knots = joint.knots if knots is None else knots
     guessed = len(basis) > 1 and belief is None
     usual_px = BENT_JITTER_PX if guessed else FIRST_JITTER_PX
