@@ -134,6 +134,26 @@ def test_a_gain_is_one_number_a_scene() -> None:
     assert float(error[:, 1].max()) < 1e-3  # each frame's is its own
 
 
+def test_exposures_that_agree_with_each_other_agree_with_the_reference_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each window is wrong about all gains together, by what it does not know of the reference."""
+    tiles = grid()
+    wrong = 0.004 * torch.randn(len(tiles), 1, generator=torch.Generator().manual_seed(0))
+    gain = (1 + wrong).expand(-1, FRAMES).clone()
+    gain[:, 3] *= 1.6  # a frame of its own
+    ours = [0, 1, 2, 4]
+    found, error = believed_gains(tiles, gain)
+    assert float((found - 1)[:, ours[1:]].abs().max()) < 4e-4
+    assert float(error[:, ours[1:]].max()) < 1e-3
+    assert float((found[:, 3] - 1.6).abs().max()) < 4e-3
+    off, _ = believed_gains(tiles, gain - 0.01)  # the reference is brighter than it was stated
+    assert float((off - 0.99)[:, ours[1:]].abs().max()) < 1.5e-3
+    monkeypatch.setattr("pushframe.scene_motion._share_common_gain", lambda *_: None)  # twin
+    found, error = believed_gains(tiles, gain)
+    assert float(error[:, ours[1:]].min()) > 2e-3
+
+
 def test_a_window_that_is_wrong_about_a_gain_has_little_say() -> None:
     tiles = grid()
     gain = torch.ones(len(tiles), FRAMES)

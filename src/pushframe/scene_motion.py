@@ -35,6 +35,7 @@ ROUNDS, SETTLED = 30, 0.01  # of learning the variances, until they change by le
 FIRST_LOCAL = (1e-2, 1e-3)
 LEAST_LOCAL = (2e-3, 1e-4)  # px and share of a gain: what windows may differ by at least
 MOST_LOCAL = (100.0, 1e-2)  # and at most: a window whose gain is farther off is wrong
+CLEAR = 2.5  # standard errors, by which the reference's exposure is off the windows' own
 FREEDOM = 4.0  # of Student's t: how soon a window that disagrees loses its say
 
 
@@ -162,6 +163,7 @@ def fit_scene(
     """
     value, error = told.mean.double().cpu().clone(), told.covariance.double().cpu()
     value[..., [0, value.shape[-1] // 2]] -= moved_px.cpu()
+    _share_common_gain(value[:, 1:, -1], error[:, 1:, -1, -1])
     onto = design(shape, tiles)[:, None]  # (T, 1, C, D)
     onto = onto * _affordable(len(tiles), onto.shape[-1])
     kinds = _kinds(onto.shape[-1])
@@ -195,6 +197,30 @@ def fit_scene(
         if bool(((torch.cat([size, local]) / before).log().abs() < SETTLED).all()):
             break
     return SceneMotion(shape, mean, covariance, local[part])
+
+
+def _share_common_gain(gain: Tensor, var: Tensor) -> None:
+    """Give windows one factor by which all frames are off the reference; changes gain in place.
+
+    gain: (T, N) less one, all frames but the reference; var: (T, N) of its error. A window knows
+    each gain against the others far better than all against the reference, so the scene's factor
+    is the windows' mean. It counts as it is if it stands out of their scatter; otherwise as far as
+    the gains' own spread makes it likely: exposures that agree with each other agree with the
+    reference's.
+    """
+    gains, var = (part.masked_fill(var >= NOTHING / 2, torch.nan) for part in (gain, var))
+    usual = gains.nanmedian(1).values  # of each window, whatever a frame or two say
+    weight = (1 / var.nanmedian(1).values).nan_to_num(0)
+    if int((weight > 0).sum()) < 2:
+        return
+    weight = weight / weight.sum()
+    mean = (weight * usual.nan_to_num()).sum()
+    scatter = (weight * (usual - mean).nan_to_num() ** 2).sum() / (1 / weight.square().sum() - 1)
+    apart = (weight[:, None] * (gains - usual[:, None]).nan_to_num()).sum(0)
+    spread = (1.4826 * apart.abs().median()) ** 2 + LEAST_LOCAL[1] ** 2
+    likely = spread / (spread + scatter)
+    mean = mean if mean.abs() > CLEAR * scatter.sqrt() else mean * likely
+    gain += torch.where(gains.isnan(), 0, (mean - usual)[:, None])
 
 
 def _affordable(windows: int, unknowns: int) -> Tensor:
