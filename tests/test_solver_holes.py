@@ -115,7 +115,10 @@ def test_a_fit_in_space_begins_with_the_spectrum_that_is_known(
     # nor to take out what they pay for it
     monkeypatch.setattr(joint, "owed_to_spectrum", lambda _, grown: 0 * grown)
     assert off() < 2e-4
-    monkeypatch.setattr(solving, "fit_in_space", lambda *given: fit_in_space(*given[:-1]))
+    # given last: the spectrum, and what gains are about
+    monkeypatch.setattr(
+        solving, "fit_in_space", lambda *given: fit_in_space(*given[:-2], None, given[-1])
+    )
     assert off() > 3e-4  # twin
     monkeypatch.setattr(space, "CONVERGED_GAIN", settled)
     assert off() < 2e-4  # they return
