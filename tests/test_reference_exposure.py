@@ -118,15 +118,56 @@ def test_right_exposures_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> No
     made = simulate(sources(setting, 12), setting, torch.Generator().manual_seed(0)).burst
     asked: list[torch.Tensor] = []
 
-    def contradicted(task: motion.Task, search: Search) -> torch.Tensor:
-        surprised = certainty.reference_surprise(search, task.moving).abs()
-        asked.append(surprised)
-        return surprised > (2.5 if search.whole.close else 1.0)
+    def surprise(search: Search, moving: bool) -> torch.Tensor:
+        asked.append(certainty.reference_surprise(search, moving))
+        return asked[-1]
 
-    monkeypatch.setattr(motion.Task, "_contradicted", contradicted)
+    monkeypatch.setattr(motion, "reference_surprise", surprise)
+    monkeypatch.setattr(motion, "DOUBTED", 1.0)
     gain = solve(made, 2).gain
     assert sum(len(surprised) for surprised in asked[1:]) >= 3  # that are asked twice
     assert float((gain - 1).abs().max()) < 1e-3
+
+
+def test_whole_frames_that_say_the_opposite_confirm_nothing(
+    clean: Burst, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    burst = clean.part(torch.arange(1))
+    kept, still = torch.ones(1, 15).bool(), torch.zeros(1, 15, 2)
+
+    def freed(*surprises: float) -> bool:
+        told = iter(torch.tensor([value]) for value in surprises)
+        monkeypatch.setattr(motion, "reference_surprise", lambda *_: next(told))
+        return bool(motion.Task(burst, still, kept, 2, moving=False).settled().freed)
+
+    assert freed(-4.0, -4.0)
+    assert freed(4.0, 4.0)
+    assert not freed(-4.0, 4.0)
+    assert not freed(2.0, 4.0)
+
+
+def test_a_reference_left_alone_has_no_common_gain(clean: Burst) -> None:
+    kept = torch.zeros(4, 15).bool()
+    kept[:, 0] = True
+    fit = motion.Task(clean, torch.zeros(4, 15, 2), kept, 2, moving=False).settled()
+    fit = dataclasses.replace(fit, freed=torch.ones(4).bool())
+    assert fit.common_gain().tolist() == [1.0] * 4
+
+
+def test_frames_are_never_quite_sure_of_the_reference(
+    clean: Burst, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of other errors is more than next to no noise."""
+    search = Search(clean.part(torch.arange(1)), torch.zeros(1, 15, 2), torch.ones(1, 15).bool(), 2)
+    search.look()
+    search.step(moving=False)
+    search.gain = torch.full((1, 15), 1.001)
+    search.gain[:, 0] = 1
+    search.information = 1e12 * torch.eye(45)[None]  # next to no error of their own
+    surprise = certainty.reference_surprise(search, moving=False)
+    assert float(surprise) == pytest.approx(1e-3 / 4e-4, rel=0.02)
+    monkeypatch.setattr(certainty, "UNSTATED_STD", 0.0)  # twin
+    assert float(certainty.reference_surprise(search, moving=False)) > 100
 
 
 def test_a_frame_that_is_off_by_itself_is_not_the_reference(clean: Burst) -> None:

@@ -15,6 +15,7 @@ from pushframe.infer import Reconstruction, tiled_batch
 from pushframe.scene_motion import (
     SceneMotion,
     Tile,
+    _share_common_gain,
     design,
     fit_scene,
     register_scene,
@@ -152,6 +153,23 @@ def test_exposures_that_agree_with_each_other_agree_with_the_reference_s(
     monkeypatch.setattr("pushframe.scene_motion._share_common_gain", lambda *_: None)  # twin
     found, error = believed_gains(tiles, gain)
     assert float(error[:, ours[1:]].min()) > 2e-3
+
+
+def test_a_single_gain_has_no_spread_to_judge_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two frames the common factor is what the windows say on average."""
+
+    def off(own: bool) -> float:
+        draw, square = torch.Generator().manual_seed(0), 0.0
+        for _ in range(50):
+            gain = 0.01 + 0.006 * torch.randn(4, 1, generator=draw)
+            if not own:
+                _share_common_gain(gain, torch.full_like(gain, 0.006**2))
+            square += float(gain.mean() - 0.01) ** 2
+        return square
+
+    assert off(own=False) == pytest.approx(off(own=True), rel=1e-3)
+    monkeypatch.setattr("pushframe.scene_motion.LEAST_SPREAD", 0)  # twin
+    assert off(own=False) > 1.02 * off(own=True)
 
 
 def test_a_window_that_is_wrong_about_a_gain_has_little_say() -> None:

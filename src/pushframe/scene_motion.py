@@ -35,6 +35,7 @@ ROUNDS, SETTLED = 30, 0.01  # of learning the variances, until they change by le
 FIRST_LOCAL = (1e-2, 1e-3)
 LEAST_LOCAL = (2e-3, 1e-4)  # px and share of a gain: what windows may differ by at least
 MOST_LOCAL = (100.0, 1e-2)  # and at most: a window whose gain is farther off is wrong
+LEAST_SPREAD = 2  # frames beside the reference, of which gains have a spread
 CLEAR = 2.5  # standard errors, by which the reference's exposure is off the windows' own
 FREEDOM = 4.0  # of Student's t: how soon a window that disagrees loses its say
 
@@ -209,17 +210,17 @@ def _share_common_gain(gain: Tensor, var: Tensor) -> None:
     reference's.
     """
     gains, var = (part.masked_fill(var >= NOTHING / 2, torch.nan) for part in (gain, var))
-    usual = gains.nanmedian(1).values  # of each window, whatever a frame or two say
-    weight = (1 / var.nanmedian(1).values).nan_to_num(0)
+    usual = gains.nanquantile(0.5, 1)  # of each window, whatever a frame or two say
+    weight = (1 / var.nanquantile(0.5, 1)).nan_to_num(0)
     if int((weight > 0).sum()) < 2:
         return
     weight = weight / weight.sum()
     mean = (weight * usual.nan_to_num()).sum()
     scatter = (weight * (usual - mean).nan_to_num() ** 2).sum() / (1 / weight.square().sum() - 1)
     apart = (weight[:, None] * (gains - usual[:, None]).nan_to_num()).sum(0)
-    spread = (1.4826 * apart.abs().median()) ** 2 + LEAST_LOCAL[1] ** 2
-    likely = spread / (spread + scatter)
-    mean = mean if mean.abs() > CLEAR * scatter.sqrt() else mean * likely
+    if len(apart) >= LEAST_SPREAD and mean.abs() < CLEAR * scatter.sqrt():
+        spread = (1.4826 * apart.abs().quantile(0.5)) ** 2 + LEAST_LOCAL[1] ** 2
+        mean = mean * spread / (spread + scatter)
     gain += torch.where(gains.isnan(), 0, (mean - usual)[:, None])
 
 

@@ -14,6 +14,8 @@ from torch import Tensor
 from .motion_prior import LEAST_GAIN_STD, MotionPrior, unheld_shifts
 from .search import Search
 
+UNSTATED_STD = 4e-4  # of all gains together, beyond what whole frames state
+
 
 def covariance(search: Search, moving: bool, prior: MotionPrior | None = None) -> Tensor:
     """Covariance of shifts and gains, (B, 3N, 3N), zero where nothing was estimated.
@@ -77,11 +79,11 @@ def reference_surprise(search: Search, moving: bool) -> Tensor:
     used = search.kept.clone()
     used[:, 0] = False
     off = (search.gain - 1 + step).masked_fill(~used, torch.nan)
-    usual = off.nanmedian(1, keepdim=True).values
+    usual = off.nanquantile(0.5, 1, keepdim=True)
     count = used.sum(1)
     cov = cov[:, 2::3, 2::3]
     common = cov.sum((1, 2)) / count**2
     own = cov.diagonal(dim1=1, dim2=2).sum(1) / count - common
-    spread = (1.4826 * (off - usual).abs().nanmedian(1).values) ** 2
-    var = common + math.pi / 2 * (spread - own).clamp(min=0) / count
+    spread = (1.4826 * (off - usual).abs().nanquantile(0.5, 1)) ** 2
+    var = common + math.pi / 2 * (spread - own).clamp(min=0) / count + UNSTATED_STD**2
     return (usual[:, 0] / var.sqrt()).nan_to_num(0)

@@ -19,6 +19,7 @@ LIFTED = 1.2  # times what an offset leaves, likewise: in a flat scene the two a
 USUAL, USUAL_SIGMAS = 3.0, 2.0  # times what is left of the usual frame, and of the noise, likewise
 MOST = 0.9  # of the pixels, which that holds for: shadows fall on a part of a frame
 DARK_SIGMAS = 5.0  # of the noise, below which a pixel tells no factor
+LIT_SIGMAS = 5.0  # of the noise, that brighter pixels exceed: in a dark scene noise chooses them
 LEAST_TELLING = 64  # pixels that are brighter
 
 
@@ -52,6 +53,7 @@ def exposure_excess(burst: Burst, still: Tensor) -> Tensor:
         middle((still - guess).abs()) for guess in (usual, factor * usual, usual + added)
     )
     told = (~still.isnan()).sum((2, 3), keepdim=True) >= LEAST_TELLING
+    told &= middle(still) > LIT_SIGMAS * noise.sqrt()
     told &= (multiplied < EXPLAINED * off) & (multiplied < LIFTED * lifted)
     alike = still / factor
     left = _most((alike - median_over_frames(alike)).abs())

@@ -74,7 +74,7 @@ class Fit:
         others = self.kept.to(self.gain)
         others[:, 0] = 0
         mean = (self.gain * others).sum(1) / others.sum(1).clamp(min=1)
-        return torch.where(self.freed, mean, 1)
+        return torch.where(self.freed & others.any(1), mean, 1)
 
     def evidence(self, functions: int) -> Evidence:
         """What the frames tell of their motion, whatever was believed of it beforehand."""

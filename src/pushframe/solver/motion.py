@@ -45,8 +45,8 @@ FEW_PACE = Pace(8, 4)  # of few frames, which need all of them
 MORE_ROUNDS, MORE_STEPS = 6, 2  # of the restless: little noise takes longer
 FEW_MORE_ROUNDS, FEW_MORE_STEPS = 2, 6
 FREED_STEPS = 3  # once the reference may be off
-REFERENCE_OFF = 2.5  # errors, by which the usual frame is off the reference's exposure
-FEW_REFERENCE_OFF = 3.0  # few frames are less sure of that than they state
+# errors, by which the usual frame is off the reference's exposure: to look closely, and for sure
+DOUBTED, REFERENCE_OFF = 2.5, 3.0
 
 
 @dataclass(frozen=True)
@@ -211,30 +211,29 @@ class Task:
         By whole frames. Or where gains are known to be right but roughly.
         """
         rough = torch.zeros_like(search.arrived) if self.rough is None else self.rough
-        index = ((self._contradicted(search) | rough) & search.arrived).nonzero()[:, 0]
+        doubt = reference_surprise(search, self.moving)
+        index = (((doubt.abs() > DOUBTED) | rough) & search.arrived).nonzero()[:, 0]
         if not len(index):
             return fit
-        part = search.part(index)
+        part, doubt = search.part(index), doubt[index]
         part.motion_prior.forget(torch.ones_like(part.arrived))
         part.look_closely()
-        self.unwindow(part, FREED_STEPS, learning=False)
-        part.look()
-        part.weigh()
-        certain = self._contradicted(part) | rough[index]
+        self.freed(part, learning=False)
+        found = reference_surprise(part, self.moving) * doubt.sign()
+        certain = (found > REFERENCE_OFF) | rough[index]
         if not bool(certain.any()):
             return fit
         part.motion_prior.reference_std = GAIN_STD * certain
         learn_gain_std(part)
-        self.unwindow(part, FREED_STEPS)
-        part.look()
-        part.weigh()
+        self.freed(part)
         chosen = certain.nonzero()[:, 0]
         return fit.with_part(index[chosen], self._result(part).part(chosen))
 
-    def _contradicted(self, search: Search) -> Tensor:
-        """Bursts whose frames all contradict the reference's exposure, (B,) bool."""
-        certain = FEW_REFERENCE_OFF if self.all_few() else REFERENCE_OFF
-        return reference_surprise(search, self.moving).abs() > certain
+    def freed(self, search: Search, learning: bool = True) -> None:
+        """A few steps under another prior of the gains, and what the frames tell then."""
+        self.unwindow(search, FREED_STEPS, learning)
+        search.look()
+        search.weigh()
 
 
 def spectrum_of_translations(burst: Burst, flow_px: Tensor, gain: Tensor, scale: int) -> Tensor:
