@@ -17,14 +17,22 @@ from torch import Tensor
 
 from pushframe.burst import Simulated
 from pushframe.forward import forward_model
+from pushframe.gaussian import GaussianProblem
 from pushframe.simulate import PRESETS, simulate
-from pushframe.solver import draws, variance
+from pushframe.solver import borders, draws, variance
 from pushframe.solver.belief import Belief
+from pushframe.solver.borders import border_excess
 from pushframe.solver.image import Reconstruction, reconstruct
-from pushframe.solver.motion import Task
+from pushframe.solver.motion import Task, spectrum_of_translations
 from pushframe.solver.normal import NormalEquations
 from pushframe.solver.space import Bent, fit_in_space
-from pushframe.solver.variance import bent_variance, noise_variance, posterior_variance
+from pushframe.solver.variance import (
+    bent_variance,
+    noise_variance,
+    posterior_variance,
+    scarcity,
+    stationary_variance,
+)
 
 SIZE, BORDER_HPX = 16, 5  # bars are compared within the border
 STEP_PX = 1e-4  # of the differences
@@ -122,6 +130,41 @@ def ratios(found: Tensor, true: Tensor) -> Tensor:
 def agree(found: Tensor, true: Tensor, sub_grid: float, whole: float) -> bool:
     off = (ratios(found, true) - 1).abs()
     return bool((off[:4] < sub_grid).all()) and float(off[4]) < whole
+
+
+@pytest.mark.parametrize("case", [MANY, FEW, SURE])
+def test_bars_reach_as_far_as_samples(case: Case) -> None:
+    """Next to each border, away from corners: how many times the variance inside it is."""
+    batch = burst_of(case)
+    kept = torch.ones(1, case.frames, dtype=torch.bool)
+    fit = Task(batch.burst, batch.flow_px, kept, 2, moving=False).settled()
+    made = reconstruct(batch.burst, batch.burst.valid, batch.flow_px, fit.gain, fit.knots, 2)
+    inside = stationary_variance(made.problem)[0].double()
+    true = dense(made, case.gain_std, held=False).known / inside
+
+    def at_borders(excess: Tensor) -> Tensor:
+        """Means over the two outermost rows of each border, logarithms."""
+        middle = slice(2 * BORDER_HPX, -2 * BORDER_HPX)
+        rows = [excess[[0, 1, -2, -1], middle], excess[middle][:, [0, 1, -2, -1]].mT]
+        return torch.cat(rows).mean(1).log()
+
+    off = at_borders(border_excess(made.problem)[0].double()) - at_borders(true)
+    assert float(off.abs().max()) < 0.2
+    assert float(at_borders(true).max()) > 1.5
+    twin = at_borders(scarcity(made.problem)[0].double()) - at_borders(true)
+    assert float(twin.abs().max()) > 0.7
+
+
+def test_corners_are_known_no_worse_than_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each of two borders knows next to nothing, both together know what the prior does."""
+    batch, weight = burst_of(MANY), 1e6
+    gain = torch.ones_like(batch.burst.exposure)
+    knots = spectrum_of_translations(batch.burst, batch.flow_px, gain, 2)
+    problem = GaussianProblem(batch.flow_px, weight * batch.burst.valid, knots, 2)
+    nothing = torch.full((1, 2, 6, 2), 1e4, dtype=torch.float64)
+    monkeypatch.setattr(borders, "_excess", lambda *_: nothing)
+    var = stationary_variance(problem) * border_excess(problem)
+    assert float(var.max() / problem.prior.mean()) == pytest.approx(1, rel=0.3)
 
 
 @pytest.mark.parametrize("case", [MANY, FEW, SURE])

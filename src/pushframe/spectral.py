@@ -23,7 +23,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from .folding import half_places, taken
+from .folding import half_places, half_weight, taken
 from .forward import per_axis
 from .kernel import HALF_WIDTH, sinc_slopes, sinc_taps, split_position
 from .linear import small_inverse, sum_of_products
@@ -181,6 +181,25 @@ class AliasBlocks:
         folded = taken(spectrum.flatten(1), *fold).view(len(spectrum), *self.covariance.shape[2:])
         return taken(self.solve(folded).flatten(1), *unfold).view(spectrum.shape)
 
+    def subgrid_variance(self) -> Tensor:
+        """Mean variance of the image's pixels on each sub-grid, (B, s, s).
+
+        Covariances summed over frequency with the phases of the sub-grid `tau`:
+        `var(tau) = mean_l e_tau' M^-1 e_tau / s^2`.
+        """
+        covariance, scale = self.covariance, self.scale
+        count = half_weight(self.width, covariance)
+        total = count.sum() * covariance.shape[-2] * scale**2
+        mixed = (covariance * count).sum((-1, -2)) / total
+        # aliases differ by whole multiples of 1/s, so their phases on a sub-grid, `e_k conj(e_k')`,
+        # are the same at every frequency
+        step = torch.arange(scale, device=count.device, dtype=count.dtype) / scale
+        fy, fx = (f.flatten() for f in torch.meshgrid(step, step, indexing="ij"))
+        tau = scale * torch.stack([fy, fx], -1)
+        phase = _unit(tau @ torch.stack([fy, fx]))  # (s*s, K)
+        var = torch.einsum("tk,bkl,tl->bt", phase, mixed, phase.conj())
+        return var.real.unflatten(1, (scale, scale))
+
     def leverage(self, count: Tensor) -> Tensor:
         """What the posterior mean takes up of each frame, `sum_l h_t M^-1 h_t' w_t`, (B, N).
 
@@ -279,8 +298,12 @@ def typical_rows(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def _fused(rows: Tensor) -> ModuleType | None:
-    """The kernels of `ops.alias_kernels` where they run: on a GPU, with Triton, at scale 2."""
-    return kernels("alias") if rows.is_cuda and rows.shape[2] == 2 else None
+    """The kernels of `ops.alias_kernels` where they run: on a GPU, with Triton, at scale 2.
+
+    They know single precision alone.
+    """
+    single = rows.is_cuda and rows.dtype == torch.complex64
+    return kernels("alias") if single and rows.shape[2] == 2 else None
 
 
 def _flat_real(values: Tensor, start: int) -> Tensor:

@@ -9,11 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..filters import gaussian_blur
-from ..folding import half_weight, image_frequencies, to_folded, to_image
+from ..folding import image_frequencies, to_folded, to_image
 from ..gaussian import GaussianProblem, node_blocks
 from ..linear import leading_factor
 from ..ops import spread
 from ..spectral import AliasBlocks, transfer
+from .borders import border_excess
 from .detail import POWER_RANGE
 from .image import Reconstruction
 
@@ -26,7 +27,9 @@ def posterior_variance(made: Reconstruction, covariance: Tensor) -> Tensor:
 
     covariance: (B, 3N, 3N) of each frame's (dy, dx, gain).
     """
-    return noise_variance(made.problem) + alignment_variance(made, covariance)
+    problem = made.problem
+    scarce = scarcity(problem).maximum(border_excess(problem))
+    return _variance_inside(problem) * scarce + alignment_variance(made, covariance)
 
 
 def bent_variance(made: Reconstruction, misplaced: Tensor, scarcer: Tensor) -> Tensor:
@@ -38,13 +41,18 @@ def bent_variance(made: Reconstruction, misplaced: Tensor, scarcer: Tensor) -> T
 
 
 def noise_variance(problem: GaussianProblem) -> Tensor:
-    """The part of noise and prior, (B, s*H, s*W)."""
+    """The part of noise and prior, (B, s*H, s*W), as networks know it: borders by scarcity."""
+    return _variance_inside(problem) * scarcity(problem)
+
+
+def _variance_inside(problem: GaussianProblem) -> Tensor:
+    """The same where there are samples all around."""
     if problem.local is not None:
-        return detailed_variance(problem) * scarcity(problem)
+        return detailed_variance(problem)
     if problem.nodes == 1:
-        return stationary_variance(problem) * scarcity(problem)
+        return stationary_variance(problem)
     usual = torch.ones(1, device=problem.knots.device)
-    return local_variance(problem, usual)[:, 0] * scarcity(problem)
+    return local_variance(problem, usual)[:, 0]
 
 
 def scarcity(problem: GaussianProblem) -> Tensor:
@@ -67,12 +75,8 @@ def scarcity(problem: GaussianProblem) -> Tensor:
 
 
 def stationary_variance(problem: GaussianProblem) -> Tensor:
-    """Variance left by noise and prior, one value for each sub-grid, (B, s*H, s*W).
-
-    The blocks' covariances summed over frequency with the phases of the sub-grid `tau`:
-    `var(tau) = mean_l e_tau' M^-1 e_tau / s^2`.
-    """
-    grid = _subgrid_variance(problem.blocks)
+    """Variance left by noise and prior, one value for each sub-grid, (B, s*H, s*W)."""
+    grid = problem.blocks.subgrid_variance()
     height, width = (size - 2 * problem.pad for size in problem.canvas)
     return grid.repeat(1, height // problem.scale, width // problem.scale)
 
@@ -82,7 +86,7 @@ def local_variance(problem: GaussianProblem, power: Tensor) -> Tensor:
 
     power: (L,) of the detail, against the scene's spectrum. Returns (B, L, s*H, s*W).
     """
-    grid = _subgrid_variance(node_blocks(problem, power))  # (B*M*L, s, s)
+    grid = node_blocks(problem, power).subgrid_variance()  # (B*M*L, s, s)
     side = math.isqrt(problem.nodes)
     nodes = grid.flatten(1).unflatten(0, (-1, side, side, len(power))).permute(0, 3, 4, 1, 2)
     shape = problem.precision.shape[-2:]
@@ -105,23 +109,6 @@ def detailed_variance(problem: GaussianProblem) -> Tensor:
     var = torch.cat([local_variance(problem, part) for part in power], 1)
     # a level far off may have no number
     return torch.where(near > 0, near * var.log(), 0).sum(1).exp()
-
-
-def _subgrid_variance(blocks: AliasBlocks) -> Tensor:
-    """Mean variance of the pixels of each sub-grid, (B, s, s)."""
-    covariance, scale = blocks.covariance, blocks.scale
-    lattice = (covariance.shape[-2], blocks.width)
-    count = half_weight(lattice[1], covariance)
-    mixed = (covariance * count).sum((-1, -2)) / (count.sum() * lattice[0] * scale**2)
-    # aliases differ by whole multiples of 1/s, so their phases on a sub-grid, `e_k conj(e_k')`,
-    # are the same at every frequency
-    step = torch.arange(scale, device=count.device) / scale
-    fy, fx = (f.flatten() for f in torch.meshgrid(step, step, indexing="ij"))
-    tau = scale * torch.stack([fy, fx], -1)
-    cycles = tau @ torch.stack([fy, fx])  # (s*s, K)
-    phase = torch.polar(torch.ones_like(cycles), 2 * math.pi * cycles)
-    total = torch.einsum("tk,bkl,tl->bt", phase, mixed, phase.conj())
-    return total.real.unflatten(1, (scale, scale))
 
 
 def alignment_variance(made: Reconstruction, covariance: Tensor) -> Tensor:
