@@ -159,10 +159,8 @@ class Reconstruction:
 
     def provenance(self) -> dict[str, str]:
         """How the product was made; complete once all parts are made."""
-        said = self.facts.notes
-        facts = dataclasses.replace(
-            self.facts, notes=(*said, *self.motion.notes(said), *self.notes)
-        )
+        notes = (*self.motion.notes(self.facts.notes), *self.notes)
+        facts = dataclasses.replace(self.facts, notes=notes)
         made = _provenance(facts, self.method_name, self.scale, self.device)
         gains = self.motion.gains_tag()
         return made if gains is None else {**made, "gains": gains}
