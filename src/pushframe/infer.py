@@ -23,6 +23,7 @@ from .geometry import middle_of, upscale_georef
 from .methods import METHODS, Estimate, best_method, find_methods
 from .motion_table import FrameMotion, MotionTable
 from .noise_law import MIDDLE_PX
+from .notes import in_order
 from .ops import splat
 from .product import Product
 from .residuals import Witness, telling_witness
@@ -157,10 +158,13 @@ class Reconstruction:
                 layer[place] = image
         return Product(mean, std, samples, self.scale, self.georef, self.provenance())
 
+    def said(self) -> tuple[str, ...]:
+        """The notes, what changes the product first; complete once all parts are made."""
+        return in_order([*self.motion.notes(self.facts.notes), *self.notes])
+
     def provenance(self) -> dict[str, str]:
         """How the product was made; complete once all parts are made."""
-        notes = (*self.motion.notes(self.facts.notes), *self.notes)
-        facts = dataclasses.replace(self.facts, notes=notes)
+        facts = dataclasses.replace(self.facts, notes=self.said())
         made = _provenance(facts, self.method_name, self.scale, self.device)
         gains = self.motion.gains_tag()
         return made if gains is None else {**made, "gains": gains}
