@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_brightness import brighter
+from test_cli import refused, run
 from test_validate import one
 from typer.testing import CliRunner
 
 from pushframe import read_burst, write_burst
 from pushframe.cli import app
+from pushframe.infer import ALONE
 from pushframe.notes import in_order
 
 CONSTANT, COPY, BRIGHT = (
@@ -62,3 +64,49 @@ def test_a_burst_without_notes_prints_none(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["run", str(tmp_path / "b.npz"), "-o", to])
     assert done.exit_code == 0
     assert "note:" not in done.stderr
+
+
+def test_a_single_frame_says_what_its_bars_rest_on(tmp_path: Path) -> None:
+    for count in (1, 2):
+        write_burst(one().select(list(range(count))), tmp_path / "b.npz")
+        done = CliRunner().invoke(
+            app, ["run", str(tmp_path / "b.npz"), "-o", str(tmp_path / "p.npz")]
+        )
+        assert done.exit_code == 0, done.output
+        assert (f"note: {ALONE}" in done.stderr) == (count == 1)
+
+
+def test_a_folder_that_is_made_is_said(tmp_path: Path) -> None:
+    write_burst(one(), tmp_path / "b.npz")
+    to = tmp_path / "products" / "here" / "p.npz"
+    words = ["run", str(tmp_path / "b.npz"), "-o", str(to), "--method", "bicubic"]
+    told = [CliRunner().invoke(app, words).stderr for _ in range(2)]
+    assert [f"making the folder {to.parent}" in text for text in told] == [True, False]
+    assert to.is_file()
+
+
+def test_a_window_too_small_is_told_as_such(tmp_path: Path, capsys, monkeypatch) -> None:
+    write_burst(one(), tmp_path / "b.npz")
+    to = tmp_path / "p.npz"
+    words = ("run", tmp_path / "b.npz", "-o", to, "--window")
+    code, err = refused(capsys, monkeypatch, *words, "10,10,2,9")
+    assert code == 2
+    assert "a window of at least 8x8 px of the reference, got 2x9: choose a larger one" in err
+    run(*words, "10,10,8,8", "--method", "shift_and_add")
+
+
+@pytest.mark.parametrize("suffix", [".tif", ".npz"])
+@pytest.mark.parametrize("command", ["run", "validate"])
+def test_a_product_is_no_burst(
+    command: str, suffix: str, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    pytest.importorskip("rasterio")
+    write_burst(one(), tmp_path / f"b{suffix}")
+    product = tmp_path / f"p{suffix}"
+    run("run", tmp_path / f"b{suffix}", "-o", product, "--method", "bicubic", "--no-report")
+    more = ["-o", tmp_path / "q.npz"] if command == "run" else []
+    code, err = refused(capsys, monkeypatch, command, product, *more)
+    assert code == 2
+    assert f"p{suffix}: expected a burst, got a product of pushframe" in err
+    assert "`pushframe info` describes a product" in err
+    assert "bicubic" in run("info", product)

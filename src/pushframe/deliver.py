@@ -28,6 +28,7 @@ from .io.stac import Companions, footprint_note, stac_item
 from .io.stream import ProductSink
 from .io.style import std_style
 from .methods import best_method
+from .registration import MIN_SIDE_PX
 from .report import VALUED, Report, shown_part, write_report
 from .validate import least_correlation
 from .version import __version__
@@ -203,6 +204,13 @@ def open_part(order: Order) -> Aligned:
     if order.bounds is not None:
         window = window_of_bounds(order.bounds, source.georef, source.shape)
     if window is not None:
+        require(
+            min(window.height, window.width) >= min(MIN_SIDE_PX, *source.shape),
+            f"a window of at least {MIN_SIDE_PX}x{MIN_SIDE_PX} px of the reference",
+            f"{window.height}x{window.width}",
+            "choose a larger one",
+            UsageError,
+        )
         source = source.crop(*within(window, source.shape))
     return Aligned(source, table)
 

@@ -33,6 +33,11 @@ from .solver import Belief
 from .solver.exposure import at_true_exposure
 from .version import __version__
 
+ALONE = (
+    "A single frame shows nothing between its pixels: what the product shows there, and any error "
+    "bar, rests on what images are usually like."
+)
+
 
 class Source(Protocol):
     """What can be worked on by windows: a `Burst`, or files that are never read whole.
@@ -160,7 +165,8 @@ class Reconstruction:
 
     def said(self) -> tuple[str, ...]:
         """The notes, what changes the product first; complete once all parts are made."""
-        return in_order([*self.motion.notes(self.facts.notes), *self.notes])
+        alone = [ALONE] if self.facts.count == 1 else []
+        return in_order([*alone, *self.motion.notes(self.facts.notes), *self.notes])
 
     def provenance(self) -> dict[str, str]:
         """How the product was made; complete once all parts are made."""

@@ -206,6 +206,8 @@ def _tell(result: Result, number: int, total: int) -> None:
 def _check(order: Order) -> None:
     """What can be known to fail is said before any work."""
     check_files(order.files)
+    if not order.product.parent.exists():  # mistyped, perhaps
+        note(f"making the folder {order.product.parent}")
     if order.report and order.product.suffix.lower() != ".npz":
         need_packages()
 
