@@ -36,9 +36,8 @@ def made_of(burst: Burst, method: str = "solver") -> dict[str, str]:
 @pytest.mark.parametrize("times", [1.05, 0.92])
 def test_a_corrected_exposure_is_said_and_in_the_tags(method: str, times: float) -> None:
     made = made_of(brighter(one(), 3, times), method)
-    assert made["notes"] == (
-        f"frame 3 is {times:.2f} times as bright as its stated exposure says; corrected."
-    )
+    said = f"frame 3 is {times:.2f} times as bright as its stated exposure says"
+    assert made["notes"] == f"{said}; corrected in the product."
     gains = [float(text) for text in made["gains"].split(", ")]
     assert gains == pytest.approx([1, 1, 1, times, 1], abs=0.01)
 
@@ -65,6 +64,7 @@ def test_it_is_the_reference_that_most_others_contradict() -> None:
     assert reference_excess([0.7, 0.8, 0.9, 1.4]) == 1  # nor alike
     assert reference_excess([0.8, 0.8]) == 1  # too few to tell
     assert reference_excess([0.95, 0.95, 0.95]) == 1
+    assert reference_excess([1.099, 1.101, 1.1, 1.098]) == pytest.approx(0.91, abs=0.001)
     (note,) = made_of(brighter(one(), 0, 1.05))["notes"].split(". ")
     assert note.startswith("frame 0: the reference is 1.05 times as bright as the others say")
     (bad,) = verdicts(brighter(one(), 0, 1.3), "bad")
@@ -111,12 +111,38 @@ def test_report_tags_and_item_tell_gains_and_say_each_once(tmp_path: Path) -> No
     assert notes.count("frame 3 is 1.05 times as bright") == 1
 
 
+@pytest.mark.parametrize("times", [1 / 1.1, 1.09])
+def test_a_reference_off_by_a_tenth_is_not_put_on_the_others(times: float, tmp_path: Path) -> None:
+    """Seen from it frames differ by 1.1, some by a little more, others by a little less."""
+    burst = brighter(one(), 0, times)
+    (bad,) = verdicts(burst, "bad")
+    assert bad.startswith("frame 0: the reference is ")
+    write_burst(burst, tmp_path / "b.npz")
+    made = deliver(Order(tmp_path / "b.npz", tmp_path / "p.npz", method="solver"))
+    assert made.provenance["notes"].count("times as bright") == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "became"),
+    [
+        ("solver", "It was corrected in the product (gain 1.40)."),
+        ("shift_and_add", "The product takes exposures as they are stated."),
+    ],
+)
+def test_run_says_what_became_of_a_wrong_exposure(method: str, became: str, tmp_path: Path) -> None:
+    write_burst(brighter(one(), 3, 1.4), tmp_path / "b.npz")
+    made = deliver(Order(tmp_path / "b.npz", tmp_path / "p.npz", method=method))
+    said = "frame 3 is 1.40 times as bright as its exposure says; correct `exposure` or"
+    assert made.provenance["notes"] == f"{said} `black_level`. {became}"
+
+
 def test_run_says_that_it_is_the_reference(tmp_path: Path) -> None:
     write_burst(brighter(one(), 0, 1.3), tmp_path / "b.npz")
     made = deliver(Order(tmp_path / "b.npz", tmp_path / "p.npz", method="solver"))
     notes = made.provenance["notes"]
     (bad,) = verdicts(brighter(one(), 0, 1.3), "bad")
-    assert notes == f"{bad}."  # in the words of `validate`
+    became = "In the product the other frames were brought to its brightness."
+    assert notes == f"{bad}. {became}"  # in the words of `validate`
     assert bad.endswith(
         "1.30 times as bright as the others say; correct `exposure` or `black_level`"
     )

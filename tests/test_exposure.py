@@ -276,7 +276,7 @@ def test_tiles_of_a_scene_share_a_wrong_exposure(monkeypatch: pytest.MonkeyPatch
         1.6, abs=0.01
     )
     assert (
-        "frame 3 is 1.60 times as bright as its stated exposure says; corrected"
+        "frame 3 is 1.60 times as bright as its stated exposure says; corrected in the product"
         in product.provenance["notes"]
     )
     rms, surprise = error(product)

@@ -23,6 +23,7 @@ from pushframe.heldout import (
 )
 from pushframe.methods import METHODS, Estimate, Method
 from pushframe.metrics import LEVELS, Metrics
+from pushframe.noise_law import OVERSTATED
 from pushframe.posterior import Posterior
 from pushframe.simulate import PRESETS, Simulated, simulate_one, with_options
 
@@ -151,6 +152,15 @@ def test_a_frame_that_hardly_reaches_the_tile_does_not_lead(made: Simulated) -> 
 def test_one_odd_frame_does_not_decide() -> None:
     good, odd = stub(0.0, 0.5).frames[0], stub(-0.4, 0.5).frames[0]
     assert "agree" in HeldOut((good, odd, good), 1).verdict
+
+
+def test_a_law_that_swallowed_errors_gives_no_reassurance(made: Simulated) -> None:
+    facts = dataclasses.replace(made.burst.batched(), notes=(OVERSTATED,))
+    source = made.burst
+    assert "agree" in check_held_out(source, 2, "solver", facts=made.burst.batched()).verdict
+    verdict = check_held_out(source, 2, "solver", facts=facts).verdict
+    assert "the error bars are not to be trusted" in verdict
+    assert "agree" not in verdict
 
 
 def test_motion_is_a_translation_unless_it_bends() -> None:

@@ -366,3 +366,10 @@ def test_io_imports_without_optional_packages():
         "    sys.modules[name] = None\nimport pushframe.io\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("compress", ["JPEG", "DEFLATE"])
+def test_frames_in_jpeg_are_noted(tmp_path, compress):
+    folder(tmp_path, raw((3, 16, 16)).astype(np.uint8), compress=compress)
+    notes = " ".join(open_burst(tmp_path).notes)
+    assert ("compressed with JPEG" in notes) == (compress == "JPEG")

@@ -11,7 +11,15 @@ from conftest import sources
 from pushframe import noise_law
 from pushframe.burst import Burst, NoiseLaw
 from pushframe.errors import BurstError
-from pushframe.noise_law import estimate_noise_law, regress, trimmed_power, with_noise_law
+from pushframe.noise import rounding_var
+from pushframe.noise_law import (
+    OVERSTATED,
+    estimate_noise_law,
+    is_overstated,
+    regress,
+    trimmed_power,
+    with_noise_law,
+)
 from pushframe.simulate import PRESETS, simulate_one, with_options
 
 TOLERANCE = 0.10  # of the variance at the 5th, 50th and 95th percentile of the raw pixels
@@ -141,3 +149,43 @@ def test_frames_that_hide_the_middle_are_counted() -> None:
     valid[2:, 4:-4, 4:-4] = False
     with pytest.raises(BurstError, match=r"3 frames that show the middle.*got 2 of 10"):
         with_noise_law(dataclasses.replace(burst, valid=valid, noise=None), 2)
+
+
+def grainy(shape: tuple[int, int] = (64, 64)) -> Burst:
+    """Frames of a plane, with noise of var = 0.2 * dn + 25 DN^2."""
+    generator = torch.Generator().manual_seed(0)
+    dn = torch.linspace(100, 900, shape[1]).expand(4, *shape)
+    dn = dn + (0.2 * dn + 25).sqrt() * torch.randn(dn.shape, generator=generator)
+    return Burst.from_dn(dn.numpy(), torch.ones(4), 1000.0)
+
+
+def test_frames_smoother_than_their_law_are_told() -> None:
+    burst = grainy()
+    assert not is_overstated(burst, NoiseLaw(0.2, 25.0))
+    assert not is_overstated(burst, NoiseLaw(0.25, 30.0))
+    assert is_overstated(burst, NoiseLaw(0.4, 60.0))
+    clipped = dataclasses.replace(burst, frames=burst.frames.clone())
+    clipped.frames[..., :20] = 0.0  # dark ground cut off, a third of each frame
+    assert not is_overstated(clipped, NoiseLaw(0.2, 25.0))
+    steps = dataclasses.replace(burst, frames=burst.frames * 0.002)  # to whole numbers
+    steps = dataclasses.replace(steps, frames=(steps.frames * 1000).round() / 1000)
+    assert not is_overstated(steps, NoiseLaw(0.0, float(rounding_var(steps.batched())[0])))
+
+
+@pytest.mark.parametrize("times", [1.0, 3.0])
+def test_a_law_that_frames_do_not_bear_out_is_noted(
+    times: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    law = NoiseLaw(0.2 * times, 25.0 * times)
+    monkeypatch.setattr(noise_law, "_law_and_shift_error", lambda *_: (law, 0.0))
+    assert (OVERSTATED in with_noise_law(grainy(), 2).notes) == (times == 3)
+
+
+@pytest.mark.parametrize("preset", ["paper", "continuous"])
+@pytest.mark.parametrize("noise_std_dn", [(10.0, 10.0), (60.0, 60.0)])
+def test_clean_bursts_bear_their_law_out(preset: str, noise_std_dn: tuple[float, float]) -> None:
+    setting = with_options(PRESETS[preset], size=40, frames=6)
+    setting = dataclasses.replace(setting, noise_std_dn=noise_std_dn)
+    for seed in range(2):
+        burst = simulate_one(sources(setting, 1, seed)[0], setting, seed).burst
+        assert OVERSTATED not in with_noise_law(unknown(burst), 2).notes

@@ -12,6 +12,7 @@ from .errors import BurstError, PushframeError, UsageError
 
 SCALES = (2, 3, 4)
 LEFT_OUT = "was left out:"  # in every note on a frame that is not used
+REPLACED = "is the reference instead"  # in every note on a reference that gave way
 MIN_AREA = 1e-9  # of a pixel, over the square of its longest side
 
 

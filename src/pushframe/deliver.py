@@ -28,6 +28,7 @@ from .io.stac import Companions, footprint_note, stac_item
 from .io.stream import ProductSink
 from .io.style import std_style
 from .methods import best_method
+from .registration import MIN_SIDE_PX
 from .report import VALUED, Report, shown_part, write_report
 from .validate import least_correlation
 from .version import __version__
@@ -94,7 +95,7 @@ class Order:
 class Delivery:
     """What was delivered: the product, its size, how it was made, and what the check says.
 
-    verdict: None without a report.
+    verdict: None without a report. notes: those of the provenance, one by one.
     """
 
     product: Path
@@ -102,6 +103,7 @@ class Delivery:
     provenance: dict[str, str]
     has_bar: bool
     verdict: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def input_files(burst: Path) -> list[Path]:
@@ -171,7 +173,7 @@ def deliver(order: Order, on_progress: Progress = lambda *_: None) -> Delivery:
         facts = {**product.provenance, **facts}
         write_product(dataclasses.replace(product, provenance=facts), order.product)
         barred = bool(np.isfinite(product.std).any())
-        return Delivery(order.product, making.shape, facts, barred)
+        return Delivery(order.product, making.shape, facts, barred, None, making.said())
     with atomic_files(order.product.parent) as room:
         files = Companions(room / order.product.name)
         with new_product(files.product, making.shape, order.scale, making.georef) as sink:
@@ -182,7 +184,7 @@ def deliver(order: Order, on_progress: Progress = lambda *_: None) -> Delivery:
         check = _write_beside(order, source, alignment, making, sink, files, facts, on_progress)
     barred = sink.tallies["std"].known > 0
     verdict = None if check is None else check.verdict
-    return Delivery(order.product, making.shape, facts, barred, verdict)
+    return Delivery(order.product, making.shape, facts, barred, verdict, making.said())
 
 
 def open_part(order: Order) -> Aligned:
@@ -202,6 +204,13 @@ def open_part(order: Order) -> Aligned:
     if order.bounds is not None:
         window = window_of_bounds(order.bounds, source.georef, source.shape)
     if window is not None:
+        require(
+            min(window.height, window.width) >= min(MIN_SIDE_PX, *source.shape),
+            f"a window of at least {MIN_SIDE_PX}x{MIN_SIDE_PX} px of the reference",
+            f"{window.height}x{window.width}",
+            "choose a larger one",
+            UsageError,
+        )
         source = source.crop(*within(window, source.shape))
     return Aligned(source, table)
 

@@ -26,6 +26,7 @@ from .methods import Method, find_methods
 from .metrics import HALF_WIDTHS, LEVELS
 from .motion_table import mean_shift
 from .noise import normalised_noise_var, rounding_var
+from .noise_law import OVERSTATED
 from .posterior import Posterior
 from .scene_motion import SceneMotion
 from .seams import TILE_PX, Tile, tiles_at_once
@@ -61,10 +62,12 @@ class HeldOut:
     """What held-out frames say of the error bars: the median of the frames, figure by figure.
 
     The median, since one frame with a passing car or a wrong exposure says nothing of the bars.
+    overstated: whether the noise law was estimated, and frames are much smoother than it says.
     """
 
     frames: tuple[HeldOutFrame, ...]
     tiles: int
+    overstated: bool = False
 
     @property
     def coverage(self) -> tuple[float, ...]:
@@ -107,6 +110,11 @@ class HeldOut:
             f"Of {len(self.frames)} frames held out in turn, {100 * self.at_90:.1f}% of the pixels "
             "lie in the 90% interval predicted for them"
         )
+        if self.overstated:
+            return (
+                f"{seen}, but the noise law that was estimated is much larger than the frames' own "
+                "noise: it hides what is not modelled, and the error bars are not to be trusted."
+            )
         off = self.calibration_error
         if off <= AGREEING and self.bar_share < TELLING:
             noisier = math.sqrt(1 / self.bar_share - 1)
@@ -189,7 +197,7 @@ def check_held_out(
             f"it takes {MIN_PIXELS} pixels of a frame, {BORDER_PX} px or more from the border, "
             "and no frame has so many"
         )
-    return HeldOut(frames, len(tiles))
+    return HeldOut(frames, len(tiles), OVERSTATED in facts.notes)
 
 
 def _simplest(flow_px: Tensor) -> tuple[Tensor, bool]:

@@ -23,6 +23,7 @@ from .geometry import middle_of, upscale_georef
 from .methods import METHODS, Estimate, best_method, find_methods
 from .motion_table import FrameMotion, MotionTable
 from .noise_law import MIDDLE_PX
+from .notes import in_order
 from .ops import splat
 from .product import Product
 from .residuals import Witness, telling_witness
@@ -31,6 +32,11 @@ from .seams import Block, Seams, Tile, tile_axes, tile_corners, tiles_at_once
 from .solver import Belief
 from .solver.exposure import at_true_exposure
 from .version import __version__
+
+ALONE = (
+    "A single frame shows nothing between its pixels: what the product shows there, and any error "
+    "bar, rests on what images are usually like."
+)
 
 
 class Source(Protocol):
@@ -157,12 +163,14 @@ class Reconstruction:
                 layer[place] = image
         return Product(mean, std, samples, self.scale, self.georef, self.provenance())
 
+    def said(self) -> tuple[str, ...]:
+        """The notes, what changes the product first; complete once all parts are made."""
+        alone = [ALONE] if self.facts.count == 1 else []
+        return in_order([*alone, *self.motion.notes(self.facts.notes), *self.notes])
+
     def provenance(self) -> dict[str, str]:
         """How the product was made; complete once all parts are made."""
-        said = self.facts.notes
-        facts = dataclasses.replace(
-            self.facts, notes=(*said, *self.motion.notes(said), *self.notes)
-        )
+        facts = dataclasses.replace(self.facts, notes=self.said())
         made = _provenance(facts, self.method_name, self.scale, self.device)
         gains = self.motion.gains_tag()
         return made if gains is None else {**made, "gains": gains}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .brightness import corrected_notes, of_brightness
+from .brightness import corrected_notes, of_brightness, with_outcome
 from .burst import Burst
 from .checks import frame_label
 from .left_out import LEAST_SHARE, left_out_notes, left_out_pixels, left_out_remark
@@ -107,18 +107,23 @@ class MotionTable:
         return ", ".join(texts) if any(g == g for g in gain) else None
 
     def notes(self, said: Sequence[str] = ()) -> list[str]:
-        """Sentences: frames that were dropped, or in part, gains, and whether all lie on one grid.
+        """Notes that there are, then frames that were dropped, or in part, gains, a common grid.
 
-        said: notes that there are; what they say of a frame's brightness is not said again.
+        said: what these say of a frame's brightness is not said again, but what became of it.
         """
         labels = [frame_label(k, name) for k, name in enumerate(self.names)]
         dropped = [f"{labels[k]} {why}." for k, why in enumerate(self._dropped()) if why]
         shares, worst = self._left_out()
         left = [f"{text}." for text in left_out_notes(labels, shares, worst)]
         on_grid = on_grid_note(self.off_px) if self.compared else None
-        told = [k for k, name in enumerate(self.names) if of_brightness(said, name)]
+        told = [
+            k
+            for k, name in enumerate(self.names)
+            if any(of_brightness(note, name) for note in said)
+        ]
         gains = [f"{text}." for text in corrected_notes(labels, *self.gain(), told)]
-        return [*dropped, *left, *gains, *([] if on_grid is None else [on_grid])]
+        said = [with_outcome(note, self.names, self.gain()[0]) for note in said]
+        return [*said, *dropped, *left, *gains, *([] if on_grid is None else [on_grid])]
 
     def _dropped(self) -> list[str]:
         """What to say of each frame that was left out of tiles; nothing of the others."""

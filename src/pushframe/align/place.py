@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import LEFT_OUT, require
+from ..checks import LEFT_OUT, REPLACED, require
 from ..io import BurstSource, Placement
 from .agree import Line, Registration, agreed, pair
 from .predict import predict
@@ -87,7 +87,9 @@ def _replaced(source: BurstSource, found: Aligned, of_old: float, others: float)
     )
     said = (
         f"The reference {old} disagrees with the other frames (clouded, or of another place: "
-        f"{why}): {new} is the reference instead. Choose one with `reference`."
+        f"{why}): {new} {REPLACED}. "
+        f"The product has the grid, the georeference and the DN of {new}. Choose one with "
+        "`reference`."
     )
     moved = dataclasses.replace(found.source, said=(*found.source.said, said))
     return found._replace(source=moved)

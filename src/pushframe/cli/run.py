@@ -14,6 +14,7 @@ from ..extent import Bounds, Window
 from ..io import check_files
 from ..many import Result, run_here, run_on_cluster
 from ..methods import METHODS, best_method, check_methods
+from ..notes import of_reference
 from ..orders import find_inputs, plan_orders
 from ..report.packages import need_packages
 from .console import JSON_OPTION, check_device, fail, note, out, print_json, progress
@@ -146,8 +147,12 @@ def _run_one(inputs: list[Path], pattern: Order, cluster: str | None, as_json: b
     if as_json:
         print_json(_facts(made))
         return
-    if made.provenance["notes"]:
-        note(made.provenance["notes"])
+    moved = of_reference(made.notes)
+    for text in moved:  # grid and unit are others than asked for: part of the result
+        out.print(text, highlight=False, markup=False)
+    for text in made.notes:
+        if text not in moved:
+            note(text)
     height, width = made.shape
     bands = "mean, std and samples" if made.has_bar else "mean and samples alone"
     out.print(f"{made.product}: {height}x{width}, {bands}, by {order.method}", highlight=False)
@@ -194,11 +199,15 @@ def _tell(result: Result, number: int, total: int) -> None:
     state = "failed" if result.delivery is None else str(result.delivery.product)
     text = f"{number}/{total} {result.order.burst.name}: {state} ({result.seconds:.1f} s)"
     out.print(text, highlight=False)
+    for moved in of_reference(result.delivery.notes) if result.delivery else ():
+        out.print(f"{result.order.burst.name}: {moved}", highlight=False, markup=False)
 
 
 def _check(order: Order) -> None:
     """What can be known to fail is said before any work."""
     check_files(order.files)
+    if not order.product.parent.exists():  # mistyped, perhaps
+        note(f"making the folder {order.product.parent}")
     if order.report and order.product.suffix.lower() != ".npz":
         need_packages()
 

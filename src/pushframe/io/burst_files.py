@@ -25,6 +25,7 @@ from .exposure import INDEX_FILES
 from .guard import naming
 from .npz import open_npz, write_npz
 from .opened import Opened
+from .product import is_product
 from .raster import has_pages
 from .sidecar import NAME, TIFF, beside_tiff, find_sidecar, has_skysat, tiffs
 from .source import BurstSource
@@ -74,6 +75,11 @@ def _as_stored(path: Path) -> Opened:
     suffix = path.suffix.lower()
     if not path.exists():
         raise FileError(f"{path}: expected a burst, got nothing there: correct the path")
+    if path.is_file() and is_product(path):
+        raise UsageError(
+            f"{path}: expected a burst, got a product of pushframe: name the frames that it was "
+            "made of; `pushframe info` describes a product"
+        )
     if is_probav(path):
         return Opened(open_probav(path))
     if hdr_dsp_home(path) is not None:

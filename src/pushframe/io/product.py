@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..checks import counted, require
-from ..errors import BurstError, FileError, UsageError
+from ..errors import BurstError, FileError, PushframeError, UsageError
 from ..product import Product
 from .atomic import atomic_path
 from .contents import number
@@ -151,6 +152,20 @@ def product_facts(path: str | Path) -> dict[str, str]:
         height, width = source.shape
         source.read(window=((height - 1, height), (width - 1, width)))
         return _provenance_of(tags)
+
+
+def is_product(path: Path) -> bool:
+    """Whether a file is a product rather than a burst, by its tags or keys: no pixel is read."""
+    try:
+        if path.suffix.lower() == ".npz":
+            with zipfile.ZipFile(path) as archive:
+                return {f"{name}.npy" for name in BANDS} <= set(archive.namelist())
+        if path.suffix.lower() in TIFF:
+            with _opened(path):
+                return True
+    except (OSError, zipfile.BadZipFile, PushframeError):  # reading will say what is wrong
+        pass
+    return False
 
 
 def read_window(path: Path, rows: slice, columns: slice) -> np.ndarray:

@@ -57,7 +57,7 @@ class RasterFrame:
     """One band of a raster file, or one page; opened once and read window by window.
 
     dataset: what GDAL opens; where: how messages name it; name: how the user does. is_colour:
-    whether the file says that the band is a colour, or alpha.
+    whether the file says that the band is a colour, or alpha. is_jpeg: whether it is compressed so.
     """
 
     def __init__(self, dataset: str, band: int, where: str, name: str, driver: str) -> None:
@@ -70,6 +70,7 @@ class RasterFrame:
             with naming(where):
                 self.georef = georef_of(source)
             self.is_colour = source.colorinterp[band - 1].name in COLOURS
+            self.is_jpeg = source.tags(ns="IMAGE_STRUCTURE").get("COMPRESSION", "").endswith("JPEG")
             self.metadata = dict(source.tags()) | source.tags(ns="EXIF")
             if self.dtype not in REAL:
                 raise BurstError(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..checks import LEFT_OUT, require
+from ..checks import LEFT_OUT, REPLACED, require
 from .frames import Frame, spread_windows
 from .opened import Opened, Verified
 from .source import SAMPLE_PX, SAMPLES, BurstSource
@@ -136,7 +136,7 @@ def _sentences(
     """What was left out, and why; first: the reference, count: the number of frames left."""
     names = [frame.name for frame in source.frames]
     for k, value in constant.items():
-        instead = f"; {names[first]} is the reference instead" if k == source.reference else ""
+        instead = f"; {names[first]} {REPLACED}" if k == source.reference else ""
         yield f"{names[k]} {LEFT_OUT} all its pixels are {value:g}{instead}."
     for k, twin in copied.items():
         yield f"{names[k]} {LEFT_OUT} it is an exact copy of {names[twin]}."

@@ -27,6 +27,10 @@ from .source import BurstSource
 from .udm import udm_masks
 
 LIST_THEM = f"list the frames with `frames` in {NAME}"
+JPEG = (
+    "Frames are compressed with JPEG, which loses detail: what it changed is no noise of any law, "
+    "and error bars may be too short. Use frames as they were recorded."
+)
 OWN_FILES = (NAME, "frame_*.tif", "truth.tif", "flow_px.npy")
 
 
@@ -55,6 +59,8 @@ def open_tiff(path: Path) -> Opened:
         else:
             masks, told = udm_masks(side.home.parent, frames)
             said.extend(told)
+        if any(frame.is_jpeg for frame in frames):
+            said.append(JPEG)
         source = BurstSource(
             frames=tuple(frames),
             stated_exposure=exposure,
