@@ -114,8 +114,12 @@ def _sums_along(values: np.ndarray, axis: int, reach: int = RUN_PX) -> np.ndarra
     axis += values.ndim - 2
     ends = [(reach + 1, reach) if k == axis else (0, 0) for k in range(values.ndim)]
     sums = np.pad(values.astype(np.float64), ends).cumsum(axis)
-    first = np.arange(values.shape[axis])
-    return np.take(sums, first + 2 * reach + 1, axis) - np.take(sums, first, axis)
+    length = values.shape[axis]
+    upper, lower = (
+        tuple(slice(first, first + length) if k == axis else slice(None) for k in range(sums.ndim))
+        for first in (2 * reach + 1, 0)
+    )
+    return sums[upper] - sums[lower]
 
 
 def _often(out: np.ndarray, told: np.ndarray, axis: int | None) -> np.ndarray:
