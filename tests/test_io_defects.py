@@ -262,6 +262,19 @@ def test_defects_with_noise_of_their_own_are_found(
     assert not defiant_pixels(dn).any()  # twin
 
 
+def test_a_pixel_of_one_value_is_bright_in_short_exposures_and_dark_in_long_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    random = np.random.default_rng(1)
+    scene = moving(3.0, seed=1)
+    scene *= (1000 / np.median(scene, axis=(1, 2)))[:, None, None]
+    dn = np.tile([0.1, 10.0, 0.1], 3).astype(np.float32)[:, None, None] * scene
+    dn[:, 30, 10] = 1000 + 10 * random.standard_normal(9)
+    assert np.argwhere(defiant_pixels(dn)).tolist() == [[30, 10]]
+    monkeypatch.setattr("pushframe.io.defiant._brightness", lambda stack: np.arange(len(stack)))
+    assert not defiant_pixels(dn).any()  # twin: in the order of the files
+
+
 def test_pixels_that_stand_out_are_left_out_and_said(tmp_path: Path) -> None:
     dn = moving(3.0)
     dn[:, 10, 40] = 9000 + 40 * np.random.default_rng(1).standard_normal(9)

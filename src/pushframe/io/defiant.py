@@ -29,12 +29,13 @@ AROUND = tuple((y, x) for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0
 def defiant_pixels(stack: np.ndarray) -> np.ndarray:
     """Pixels (h, w) that lie beyond all their neighbours in most of the frames (N, h, w).
 
-    NaN where invalid. Beyond them by more than these differ among each other; above, or below.
+    NaN where invalid. Beyond them by more than these differ among each other: above, or below.
     Detail of the scene does so, too, but not at the same pixel of frames that lie APART_PX apart,
     for then it has moved. Nothing is found where frames do not move, or show no detail that tells.
     A column is judged by what lies to the left and right of it, and need not move but along rows; a
     row likewise.
     """
+    stack = np.where(np.isinf(stack), np.nan, stack)[_brightness(stack).argsort()]
     beyond = [_beyond(stack), _beyond_as_line(stack, 0), _beyond_as_line(stack, 1)]
     often = [_often(*found, axis) for found, axis in zip(beyond, (None, 0, 1), strict=True)]
     suspects = _with_lines(often)
@@ -45,6 +46,12 @@ def defiant_pixels(stack: np.ndarray) -> np.ndarray:
         far = np.nan_to_num(apart_px[..., axes]).max(-1) >= APART_PX
         found[found] = _moved(out[:, found], far)
     return _with_lines(often)
+
+
+def _brightness(stack: np.ndarray) -> np.ndarray:
+    """The median of each frame (N, h, w), 0 without a valid pixel."""
+    seen = [frame[np.isfinite(frame)] for frame in stack]
+    return np.array([np.median(pixels) if pixels.size else 0.0 for pixels in seen])
 
 
 def _moved(out: np.ndarray, far: np.ndarray) -> np.ndarray:
@@ -93,7 +100,10 @@ def _neighbour(stack: np.ndarray, down: int, right: int) -> np.ndarray:
 def _one_way(
     above: np.ndarray, below: np.ndarray, differ: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where pixels stand out the way that they do in most frames, and where that can be told.
+    """Where pixels stand out in one way, and where that can be told; the darkest frame is first.
+
+    Above in all frames, or below in all, or above in dark ones and below in bright ones: as does a
+    value that knows no exposure.
 
     above, below, differ: by how much they lie above and below their neighbours, and by how much
     these differ among each other, (N, h, w).
@@ -106,7 +116,9 @@ def _one_way(
     with np.errstate(invalid="ignore"):
         least = np.maximum(differ, typical[:, None, None])
         up, down = told & (above > least), told & (below > least)
-    return np.where(up.sum(0) >= down.sum(0), up, down), told
+    dark = up.cumsum(0) - down.cumsum(0)  # of the darkest frames, with those below in the others
+    last = np.concatenate([np.zeros_like(dark[:1]), dark]).argmax(0)
+    return np.where(np.arange(len(up))[:, None, None] < last, up, down), told
 
 
 def _sums_along(values: np.ndarray, axis: int, reach: int = RUN_PX) -> np.ndarray:
