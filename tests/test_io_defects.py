@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import torch
 
 from pushframe.io import BurstSource, Placement, open_burst, read_burst
 from pushframe.io.defects import levels_off, saturation_of, stuck_pixels
+from pushframe.io.defiant import defiant_pixels
+from pushframe.io.detector import Detector
 from pushframe.io.frames import ArrayFrame
 from pushframe.scenes import procedural_scene
 from pushframe.simulate import PRESETS, simulate_one
@@ -193,17 +196,160 @@ def test_tiles_leave_out_what_whole_bursts_do(tmp_path: Path, width: int) -> Non
         assert bool((source.tile(*part).valid[0] == whole[:, part[0], part[1]]).all())
 
 
-def test_frames_moved_against_each_other_have_other_pixels_stuck() -> None:
-    """A pixel of the detector then shows another place in each frame: one outlier among many."""
+def test_a_stuck_pixel_stays_on_the_detector_where_frames_are_moved() -> None:
+    """It is at another place of each frame that is placed elsewhere."""
+    dn = frames()
+    dn[:, :, 40] = 0
+    stored = tuple(ArrayFrame(frame, f"f{k}") for k, frame in enumerate(dn))
+    places = tuple(Placement((0.0, 4.0 * k)) for k in range(len(dn)))
+    law = {"white_level": 3400.0}
+    still = BurstSource(stored, exposures(len(dn)), law)
+    moved = BurstSource(stored, exposures(len(dn)), law, placements=places)
+    part = slice(0, 64), slice(0, 44)
+    right = np.ones((6, 64, 44), bool)
+    right[:, :, 40] = False
+    assert np.array_equal(still.tile(*part).valid[0].numpy(), right)
+    right[:] = True
+    for k in range(6):
+        right[k, :, 40 - 4 * k] = False
+    assert np.array_equal(moved.tile(*part).valid[0].numpy(), right)
+    placed = np.stack([dn[k, :, 4 * k : 4 * k + 44] for k in range(6)])
+    assert not stuck_pixels(placed).any()  # twin: looked for where the frames are placed
+
+
+def test_frames_that_were_left_out_still_tell_of_the_detector() -> None:
     dn = frames()
     dn[:, :, 20] = 0
     stored = tuple(ArrayFrame(frame, f"f{k}") for k, frame in enumerate(dn))
-    places = tuple(Placement((0.0, 4.0 * k)) for k in range(len(dn)))
-    still = BurstSource(stored, exposures(len(dn)), {"white_level": 3400.0})
-    moved = BurstSource(stored, exposures(len(dn)), {"white_level": 3400.0}, placements=places)
-    part = slice(0, 64), slice(0, 40)
-    assert not bool(still.tile(*part).valid[0, :, :, 20].any())
-    assert bool(moved.tile(*part).valid[0, :, :, 20].all())
+    few = BurstSource(stored, exposures(len(dn)), {"white_level": 3400.0}).keep([0, 1])
+    part = slice(0, 64), slice(0, 64)
+    assert not bool(few.tile(*part).valid[0, :, :, 20].any())
+    forgetful = dataclasses.replace(few, detector=None)  # twin: two frames are too few
+    assert bool(forgetful.tile(*part).valid.all())
+
+
+def moving(shift_px: float, seed: int = 0, count: int = 9) -> np.ndarray:
+    """Whole DN of a built-up scene that moves, under noise, (N, 64, 64)."""
+    margin = 2 * round(shift_px + 6)
+    setting = dataclasses.replace(
+        PRESETS["affine"], frames=count, shift_px=shift_px, margin_hpx=margin
+    )
+    scene = procedural_scene((setting.source_size,) * 2, seed) / setting.white_level
+    burst = simulate_one(torch.from_numpy(scene), setting, seed).burst
+    return np.rint(burst.raw_dn().numpy()).clip(0).astype(np.float32)
+
+
+@pytest.mark.parametrize("shift_px", [1.0, 3.0, 10.0])
+def test_defects_with_noise_of_their_own_are_found(
+    shift_px: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dead column, half a dead row, a hot pixel; beneath clouds of two frames, too."""
+    dn = moving(shift_px)
+    random = np.random.default_rng(1)
+    dn[3:5] = 0.4 * dn[3:5] + 900
+    dn[:, :, 20] = 20 + 4 * random.standard_normal((9, 64))
+    dn[:, 45, 34:] = 6000 + 40 * random.standard_normal((9, 30))
+    dn[:, 10, 40] = 9000 + 40 * random.standard_normal(9)
+    assert not stuck_pixels(dn).any()
+    wrong = np.zeros((64, 64), bool)
+    wrong[:, 20] = wrong[45, 34:] = wrong[10, 40] = True
+    found = defiant_pixels(dn)
+    assert found[wrong].all()
+    near = np.zeros_like(wrong)
+    near[45, 26:] = True  # a line may seem longer by part of what it is judged by
+    assert not (found & ~wrong & ~near).any()
+    monkeypatch.setattr("pushframe.io.defiant.SHARE", 1.1)
+    assert not defiant_pixels(dn).any()  # twin
+
+
+def test_a_pixel_of_one_value_is_bright_in_short_exposures_and_dark_in_long_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    random = np.random.default_rng(1)
+    scene = moving(3.0, seed=1)
+    scene *= (1000 / np.median(scene, axis=(1, 2)))[:, None, None]
+    dn = np.tile([0.1, 10.0, 0.1], 3).astype(np.float32)[:, None, None] * scene
+    dn[:, 30, 10] = 1000 + 10 * random.standard_normal(9)
+    assert np.argwhere(defiant_pixels(dn)).tolist() == [[30, 10]]
+    monkeypatch.setattr("pushframe.io.defiant._brightness", lambda stack: np.arange(len(stack)))
+    assert not defiant_pixels(dn).any()  # twin: in the order of the files
+
+
+def test_pixels_that_stand_out_are_left_out_and_said(tmp_path: Path) -> None:
+    dn = moving(3.0)
+    dn[:, 10, 40] = 9000 + 40 * np.random.default_rng(1).standard_normal(9)
+    np.savez(tmp_path / "burst.npz", frames=dn, exposure=np.ones(9), white_level=3400.0)
+    burst = read_burst(tmp_path / "burst.npz")
+    assert np.argwhere(~burst.valid.numpy()).tolist() == [[k, 10, 40] for k in range(9)]
+    assert any("1 pixel of the detector" in note for note in burst.notes)
+    dn[:, 10, 40] = dn[:, 10, 41]
+    np.savez(tmp_path / "burst.npz", frames=dn, exposure=np.ones(9), white_level=3400.0)
+    sound = read_burst(tmp_path / "burst.npz")  # twin: nothing to leave out
+    assert bool(sound.valid.all())
+    assert not any("of the detector" in note for note in sound.notes)
+
+
+def test_detail_of_the_scene_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    bursts = [
+        moving(shift_px, seed, count)
+        for seed in range(2)
+        for shift_px in (0.3, 1.0, 3.0, 10.0)
+        for count in (5, 9)
+    ]
+    assert not any(defiant_pixels(dn).any() for dn in bursts)
+    monkeypatch.setattr("pushframe.io.defiant.CHANCE", 1.0)
+    monkeypatch.setattr("pushframe.io.defiant.APART_PX", 0.0)
+    assert any(defiant_pixels(dn).any() for dn in bursts)  # twin: all that stands out
+
+
+def test_what_stands_out_in_frames_that_do_not_move_may_be_detail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A bright house among fields, a straight road."""
+    dn = np.repeat(moving(0.0, count=1), 9, axis=0)
+    dn += 3 * np.random.default_rng(0).standard_normal(dn.shape)
+    dn[:, 30, 30] += 2500
+    dn[:, :, 12] += 2500
+    assert not defiant_pixels(dn).any()
+    monkeypatch.setattr("pushframe.io.defiant.APART_PX", 0.0)
+    found = defiant_pixels(dn)  # twin: whether they move or not
+    assert found[30, 30]
+    assert found[:, 12].all()
+
+
+def test_stripes_that_fall_on_the_same_pixels_again_are_detail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Furrows 3 px apart in frames that lie 3 px apart, or twice that."""
+    random = np.random.default_rng(0)
+    ground = procedural_scene((64, 82), 3)
+    furrows = 600 * (np.arange(82) % 3 == 0) * (0.7 + 0.6 * random.random((64, 82)))
+    scene = 0.3 * ground + furrows
+    dn = np.stack([scene[:, 3 * k : 3 * k + 64] for k in (0, 1, 3, 2, 6, 4)])
+    dn = (dn + 3 * random.standard_normal(dn.shape)).astype(np.float32)
+    assert not defiant_pixels(dn).any()
+    monkeypatch.setattr("pushframe.io.defiant.CHANCE", 1.0)
+    assert defiant_pixels(dn).sum() > 500  # twin: each line by itself
+
+
+def test_a_detector_is_looked_at_in_blocks_that_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The answer does not depend on the window; a window reaches beyond the frames."""
+    dn = moving(3.0)
+    dn[:, :, 20] = 20 + 4 * np.random.default_rng(1).standard_normal((9, 64))
+    dn[:, 40, 50] = 0
+    monkeypatch.setattr("pushframe.io.detector.BLOCK_PX", 32)
+    stored = [ArrayFrame(frame, f"f{k}") for k, frame in enumerate(dn)]
+    whole = Detector(stored).stuck(slice(-3, 70), slice(-5, 66))
+    right = np.zeros_like(whole)
+    right[3:67, 25] = right[43, 55] = True
+    assert np.array_equal(whole, right)
+    detector = Detector(stored)
+    part = detector.stuck(slice(2, 31), slice(10, 30))
+    assert np.array_equal(part, whole[5:34, 15:35])
+    assert list(detector._found) == [(0, 0)]
+    assert not Detector(stored, days=True).stuck(slice(0, 64), slice(0, 40)).any()  # products
 
 
 def test_blocks_of_zeros_are_noted(tmp_path: Path) -> None:

@@ -61,7 +61,8 @@ class Defects(NamedTuple):
         if self.stuck:
             yield (
                 f"{counted(self.stuck, 'pixel')} of the detector, of those looked at, hold one "
-                "value in all frames: they count as stuck, and such pixels are left out."
+                "value in all frames, or stand out wherever the frames look: they count as stuck, "
+                "and such pixels are left out."
             )
         if self.zeros > MAX_ZEROS:
             yield (

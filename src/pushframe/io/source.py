@@ -26,10 +26,10 @@ from .defects import (
     Defects,
     levels_off,
     saturation_of,
-    stuck_pixels,
     thinned,
     zeros_in_blocks,
 )
+from .detector import Detector
 from .frames import ALL, Frame, read_window, spread_windows
 from .placement import Placement
 from .white_level import WHITE_PERCENTILE, estimated_white
@@ -48,7 +48,8 @@ class BurstSource:
     placements: where each frame lies against the reference; as they come, if empty. days: whether
     they are of different days. clean: whether saturated and stuck pixels are marked already; else
     they are looked for. window: the part of the reference's grid that is the burst, all of it
-    unless given.
+    unless given. detector: what the frames as they were opened say of its stuck pixels; of these
+    frames unless given.
     """
 
     frames: tuple[Frame, ...]
@@ -62,6 +63,7 @@ class BurstSource:
     days: bool = False
     clean: bool = False
     window: tuple[slice, slice] | None = None
+    detector: Detector | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -73,6 +75,8 @@ class BurstSource:
         if self.stated_exposure is not None:
             stated = torch.from_numpy(self.stated_exposure.astype(np.float64))
             check_exposure(stated, self._file_names)
+        if self.detector is None and not self.clean:
+            object.__setattr__(self, "detector", Detector(self.frames, self.masks, self.days))
 
     # --- what can be asked without reading a pixel ---------------------------------------------
 
@@ -141,7 +145,7 @@ class BurstSource:
         return self._without_saturated(self._as_stored(index, rows, columns))
 
     def _as_stored(self, index: int, rows: slice, columns: slice) -> np.ndarray:
-        """The same, saturated pixels among them."""
+        """The same, saturated pixels among them, stuck ones not."""
         rows, columns = self._in_file(rows, columns)
         if self.placements:
             down, right = self.placements[index].offset_px(rows, columns)
@@ -151,6 +155,8 @@ class BurstSource:
         if self.masks:
             mask = read_window(self.masks[index], rows, columns)
             pixels = np.where((mask != 0) & ~np.isnan(mask), pixels, np.nan)
+        if self.detector is not None:
+            pixels = np.where(self.detector.stuck(rows, columns), np.nan, pixels)
         return pixels
 
     def _in_file(self, rows: slice, columns: slice) -> tuple[slice, slice]:
@@ -177,22 +183,13 @@ class BurstSource:
             return pixels
         return np.where((pixels < level) | np.isinf(pixels), pixels, np.nan)  # told of elsewhere
 
-    def _without_stuck(self, rows: slice, columns: slice) -> tuple[np.ndarray, int]:
-        """A window of all frames as they are stored, (N, h, w), and how many pixels are stuck.
-
-        These are NaN. Where frames are moved against each other such a pixel is at another place
-        in each, and is an outlier there.
-        """
-        frames = np.stack([self._as_stored(i, rows, columns) for i in range(self.count)])
-        if self.clean:
-            return frames, 0
-        stuck = stuck_pixels(frames)
-        frames[:, stuck] = np.nan
-        return frames, int(stuck.sum())
+    def _all_as_stored(self, rows: slice, columns: slice) -> np.ndarray:
+        """A window of all frames as they are stored, (N, h, w), NaN where invalid or stuck."""
+        return np.stack([self._as_stored(i, rows, columns) for i in range(self.count)])
 
     def _believable(self, rows: slice, columns: slice) -> np.ndarray:
         """A window of all frames, (N, h, w) float32 DN, NaN where invalid, saturated or stuck."""
-        return self._without_saturated(self._without_stuck(rows, columns)[0])
+        return self._without_saturated(self._all_as_stored(rows, columns))
 
     def tile(self, rows: slice, columns: slice) -> Burst:
         """A window of the burst as a batch of one, (1, N, h, w), the reference first.
@@ -268,8 +265,9 @@ class BurstSource:
 
         def stacks() -> Iterator[np.ndarray]:
             for part in self._sampled:
-                frames, stuck = self._without_stuck(*part)
-                counts.append(stuck)
+                frames = self._all_as_stored(*part)
+                if self.detector is not None:
+                    counts.append(int(self.detector.stuck(*self._in_file(*part)).sum()))
                 zeros.append(zeros_in_blocks(frames))
                 thin.append(thinned(frames))
                 yield frames

@@ -53,6 +53,7 @@ def with_telling(opened: Opened) -> Opened:
         return opened
     said = _sentences(source, idle.constant, copied, first, len(kept))
     left = dataclasses.replace(source, reference=first, said=(*source.said, *said)).keep(kept)
+    left = dataclasses.replace(left, detector=None)  # looked at by the frames that tell
 
     def verified() -> Verified:
         known = opened.verified()
