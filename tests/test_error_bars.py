@@ -155,6 +155,25 @@ def test_bars_reach_as_far_as_samples(case: Case) -> None:
     assert float(twin.abs().max()) > 0.7
 
 
+def test_bars_are_short_where_noise_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the dark, say: the left half has a quarter of the noise of the right one."""
+    batch = burst_of(MANY)
+    gain = torch.ones_like(batch.burst.exposure)
+    knots = spectrum_of_translations(batch.burst, batch.flow_px, gain, 2)
+    made = reconstruct(batch.burst, batch.burst.valid, batch.flow_px, gain, knots, 2)
+    quarter = torch.where(torch.arange(SIZE) < SIZE / 2, 4.0, 1.0)
+    made = made._replace(problem=made.problem.reweighted(made.problem.precision * quarter))
+    still = torch.zeros(1, 3 * MANY.frames, 3 * MANY.frames)
+
+    def ratio() -> float:
+        var = posterior_variance(made, still)[0, 12:-12]
+        return float(var[:, 6:10].mean() / var[:, -10:-6].mean())
+
+    assert ratio() == pytest.approx(0.25, abs=0.03)
+    monkeypatch.setattr(variance, "scarcity", lambda _, excess: excess)  # twin
+    assert ratio() > 0.8
+
+
 def test_corners_are_known_no_worse_than_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each of two borders knows next to nothing, both together know what the prior does."""
     batch, weight = burst_of(MANY), 1e6

@@ -28,7 +28,7 @@ def posterior_variance(made: Reconstruction, covariance: Tensor) -> Tensor:
     covariance: (B, 3N, 3N) of each frame's (dy, dx, gain).
     """
     problem = made.problem
-    scarce = scarcity(problem).maximum(border_excess(problem))
+    scarce = scarcity(problem, border_excess(problem))
     return _variance_inside(problem) * scarce + alignment_variance(made, covariance)
 
 
@@ -55,12 +55,13 @@ def _variance_inside(problem: GaussianProblem) -> Tensor:
     return local_variance(problem, usual)[:, 0]
 
 
-def scarcity(problem: GaussianProblem) -> Tensor:
+def scarcity(problem: GaussianProblem, excess: Tensor | float = 1.0) -> Tensor:
     """How much less is known around each pixel than on average, (B, s*H, s*W), about 1 inside.
 
     The mean precision of a sample over the local one (bright pixels are noisier), times the
     usual number of samples over the local one, squared, where it is lower: borders and masks
-    lose whole sub-grids, which hurts more than noise.
+    lose whole sub-grids, which hurts more than noise. Or times `excess` (B, s*H, s*W), if larger:
+    what is known of borders.
     """
     weight = problem.precision
     seen = (weight > 0).to(weight)
@@ -71,7 +72,8 @@ def scarcity(problem: GaussianProblem) -> Tensor:
     # the blocks were built with the mean precision of the samples that there are
     mean = total.sum((1, 2)) / count.sum((1, 2)).clamp(min=1e-30)
     noisier = mean[:, None, None] * samples / precision
-    return noisier.clamp(0.1, 10) * (usual / samples).clamp(1, 10) ** 2
+    fewer = (usual / samples).clamp(1, 10) ** 2
+    return noisier.clamp(0.1, 10) * fewer.clamp(min=excess)
 
 
 def stationary_variance(problem: GaussianProblem) -> Tensor:
