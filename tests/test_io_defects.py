@@ -239,7 +239,7 @@ def moving(shift_px: float, seed: int = 0, count: int = 9) -> np.ndarray:
     return np.rint(burst.raw_dn().numpy()).clip(0).astype(np.float32)
 
 
-@pytest.mark.parametrize("shift_px", [1.0, 3.0, 10.0])
+@pytest.mark.parametrize("shift_px", [1.5, 3.0, 10.0])
 def test_defects_with_noise_of_their_own_are_found(
     shift_px: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,6 +317,23 @@ def test_what_stands_out_in_frames_that_do_not_move_may_be_detail(
     assert found[:, 12].all()
 
 
+@pytest.mark.parametrize("places", [[(5, 3)], [(5, 3), (-4, 6)], [(5, 3), (5, 3)]])
+def test_detail_that_a_frame_or_two_show_elsewhere_is_no_defect(
+    places: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of so many details some stand out by chance at the same pixel of those, too."""
+    random = np.random.default_rng(0)
+    ground = 800 + 60 * random.standard_normal((160, 160))
+    houses = random.integers(8, 152, (2, 700))
+    ground[houses[0], houses[1]] += 1500
+    offsets = [(0, 0)] * 12 + places
+    frames = [ground[8 + y : 152 + y, 8 + x : 152 + x] for y, x in offsets]
+    dn = np.stack(frames) + 3 * random.standard_normal((len(frames), 144, 144))
+    assert not defiant_pixels(dn.astype(np.float32)).any()
+    monkeypatch.setattr("pushframe.io.defiant.MOVED_CHANCE", 1.0)  # twin
+    assert defiant_pixels(dn.astype(np.float32)).any()
+
+
 def test_stripes_that_fall_on_the_same_pixels_again_are_detail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -328,7 +345,8 @@ def test_stripes_that_fall_on_the_same_pixels_again_are_detail(
     dn = np.stack([scene[:, 3 * k : 3 * k + 64] for k in (0, 1, 3, 2, 6, 4)])
     dn = (dn + 3 * random.standard_normal(dn.shape)).astype(np.float32)
     assert not defiant_pixels(dn).any()
-    monkeypatch.setattr("pushframe.io.defiant.CHANCE", 1.0)
+    for name in ("CHANCE", "MOVED_CHANCE"):
+        monkeypatch.setattr(f"pushframe.io.defiant.{name}", 1.0)
     assert defiant_pixels(dn).sum() > 500  # twin: each line by itself
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from ..filters import masked_blur
 SHARE = 0.8  # of the frames in which a pixel stands out, at least
 LEAST_FRAMES = 4  # in which it does
 APART_PX = 1.25  # no detail is narrower than to stand out in two frames so far apart
-MOVED_FRAMES = 3  # of those in which it stands out, so far from another of them
+MOVED_CHANCE = 1e-4  # that detail of one place stands out in so many others, too
 TYPICAL = 0.5  # of the typical difference between neighbours: less by which a pixel stands out
 RUN_PX = 8  # of a line, to both sides of a pixel, by which it is judged
 ONE_WAY = 0.5  # of them brighter than both neighbours, less those darker than both; or the reverse
@@ -22,6 +23,9 @@ CHANCE = 1e-9  # that detail makes one pixel stand out so often
 BAND_PX = (1.0, 4.0)  # what frames are compared by: neither aliases nor gradients
 CLIP = 4.0  # median absolute values of that
 ALIKE = 0.4  # correlation from which two frames show the same ground
+# Along furrows and streets frames that lie so far apart match as well where they are as so moved
+FURTHER_PX, AS_STILL = 2.0, 0.85
+COMPARED = 16  # frames at most: pairs grow with their square
 OVERLAP = 0.25  # share of a window that two frames must both show
 AROUND = tuple((y, x) for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0))
 
@@ -31,20 +35,23 @@ def defiant_pixels(stack: np.ndarray) -> np.ndarray:
 
     NaN where invalid. Beyond them by more than these differ among each other: above, or below.
     Detail of the scene does so, too, but not at the same pixel of frames that lie APART_PX apart,
-    for then it has moved. Nothing is found where frames do not move, or show no detail that tells.
+    for then it has moved. Nothing is found where few frames move, or show no detail that tells.
     A column is judged by what lies to the left and right of it, and need not move but along rows; a
     row likewise.
     """
     stack = np.where(np.isinf(stack), np.nan, stack)[_brightness(stack).argsort()]
     beyond = [_beyond(stack), _beyond_as_line(stack, 0), _beyond_as_line(stack, 1)]
-    often = [_often(*found, axis) for found, axis in zip(beyond, (None, 0, 1), strict=True)]
+    often, rates = zip(
+        *(_often(*found, axis) for found, axis in zip(beyond, (None, 0, 1), strict=True)),
+        strict=True,
+    )
     suspects = _with_lines(often)
     if not suspects.any():
         return suspects
     apart_px = frames_apart(stack, suspects)
-    for axes, (out, _), found in zip([(0, 1), (1,), (0,)], beyond, often, strict=True):
+    for axes, (out, _), found, rate in zip([(0, 1), (1,), (0,)], beyond, often, rates, strict=True):
         far = np.nan_to_num(apart_px[..., axes]).max(-1) >= APART_PX
-        found[found] = _moved(out[:, found], far)
+        found[found] = _moved(out[:, found], rate[found], far)
     return _with_lines(often)
 
 
@@ -54,11 +61,31 @@ def _brightness(stack: np.ndarray) -> np.ndarray:
     return np.array([np.median(pixels) if pixels.size else 0.0 for pixels in seen])
 
 
-def _moved(out: np.ndarray, far: np.ndarray) -> np.ndarray:
-    """Pixels (P,) that stand out (N, P) in enough frames with another that is far (N, N) bool."""
-    partners = far.astype(np.float32) @ out.astype(np.float32)
-    moved: np.ndarray = ((partners > 0) & out).sum(0) >= MOVED_FRAMES
+def _moved(out: np.ndarray, rate: np.ndarray, far: np.ndarray) -> np.ndarray:
+    """Pixels (P,) that stand out (N, P) elsewhere than most frames look, more than by chance.
+
+    rate: (P,) at which others near by do. far: (N, N) bool. Frames that look at one place count
+    once: what detail does in one of them it does in all.
+    """
+    looks = _looks(far)[1:]
+    times = sum((out[look].mean(0) > 0.5 for look in looks), np.zeros(len(rate), int))
+    ways = np.array([math.comb(len(looks), k) for k in range(len(looks) + 1)], float)
+    moved: np.ndarray = ways[times] * rate**times <= MOVED_CHANCE
     return moved
+
+
+def _looks(far: np.ndarray) -> list[list[int]]:
+    """Frames (N, N) in groups of which no two are far from each other, the first the largest."""
+    left = far.sum(1).argsort(kind="stable").tolist()
+    looks: list[list[int]] = []
+    while left:
+        together: list[int] = []
+        for frame in left:
+            if not far[frame, together].any():
+                together.append(frame)
+        looks.append(together)
+        left = [frame for frame in left if frame not in together]
+    return sorted(looks, key=len, reverse=True)
 
 
 def _beyond(stack: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -134,8 +161,8 @@ def _sums_along(values: np.ndarray, axis: int, reach: int = RUN_PX) -> np.ndarra
     return sums[upper] - sums[lower]
 
 
-def _often(out: np.ndarray, told: np.ndarray, axis: int | None) -> np.ndarray:
-    """Pixels (h, w) that stand out in most of the frames in which that can be told.
+def _often(out: np.ndarray, told: np.ndarray, axis: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Pixels (h, w) that stand out in most frames that can tell, and the rate at which others do.
 
     And more often than chance allows, by how often others near by do: stripes, and rows of houses,
     have pixels that stand out everywhere. axis: that of the line which a pixel is of, if any.
@@ -143,14 +170,14 @@ def _often(out: np.ndarray, told: np.ndarray, axis: int | None) -> np.ndarray:
     times, frames = out.sum(0), told.sum(0)
     often: np.ndarray = (times >= LEAST_FRAMES) & (times >= SHARE * frames)
     if not often.any():
-        return often
+        return often, np.zeros(often.shape)
     out_near, told_near = (_sums_near(part, axis) for part in (times, frames))
+    rate = out_near / np.maximum(told_near, 1)
     rows, columns = np.nonzero(often)
     for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
-        rate = out_near[row, column] / max(told_near[row, column], 1)
         k, n = int(times[row, column]), int(frames[row, column])
-        often[row, column] = math.comb(n, k) * rate**k <= CHANCE
-    return often
+        often[row, column] = math.comb(n, k) * rate[row, column] ** k <= CHANCE
+    return often, rate
 
 
 def _sums_near(counts: np.ndarray, axis: int | None) -> np.ndarray:
@@ -161,7 +188,7 @@ def _sums_near(counts: np.ndarray, axis: int | None) -> np.ndarray:
     return near - _sums_along(_sums_along(counts, axis, NEAR_PX), 1 - axis, 1)
 
 
-def _with_lines(often: list[np.ndarray]) -> np.ndarray:
+def _with_lines(often: Sequence[np.ndarray]) -> np.ndarray:
     """Pixels, and those of columns and rows, with what is hidden in detail between the latter."""
     found: np.ndarray = often[0].copy()
     for axis, line in enumerate(often[1:]):
@@ -173,7 +200,8 @@ def _with_lines(often: list[np.ndarray]) -> np.ndarray:
 def frames_apart(stack: np.ndarray, without: np.ndarray) -> np.ndarray:
     """How far each two frames (N, h, w) lie apart along each axis, px, (N, N, 2); NaN if unknown.
 
-    without: pixels (h, w) that are not looked at. By the peak of the correlation.
+    without: pixels (h, w) that are not looked at. By the peak of the correlation, of some frames
+    if there are many.
     """
     band = _band(stack, without)
     size = np.array(band.shape[1:])
@@ -182,8 +210,9 @@ def frames_apart(stack: np.ndarray, without: np.ndarray) -> np.ndarray:
     lags = [np.fft.fftfreq(2 * side, 1 / (2 * side)) for side in size]
     overlap = np.outer(*(1 - np.abs(lag) / side for lag, side in zip(lags, size, strict=True)))
     apart = np.full((len(stack), len(stack), 2), np.nan, np.float32)
-    for one in range(len(stack)):
-        for other in range(one):
+    compared = np.unique(np.linspace(0, len(stack) - 1, COMPARED).round().astype(int)).tolist()
+    for place, one in enumerate(compared):
+        for other in compared[:place]:
             if not power[one] * power[other] > 0:
                 continue
             match = np.fft.irfft2(spectra[one] * spectra[other].conj(), tuple(2 * size))
@@ -191,6 +220,9 @@ def frames_apart(stack: np.ndarray, without: np.ndarray) -> np.ndarray:
             best = np.unravel_index(int(match.argmax()), match.shape)
             if match[best] >= ALIKE * overlap[best]:
                 lag = [float(lags[axis][best[axis]]) for axis in (0, 1)]
+                still = match[np.ix_((-1, 0, 1), (-1, 0, 1))].max()
+                if max(map(abs, lag)) >= FURTHER_PX and still >= AS_STILL * match[best]:
+                    continue
                 fine = [lag[axis] + _vertex(match, best, axis) for axis in (0, 1)]
                 apart[one, other] = apart[other, one] = np.abs(fine)
     return apart
