@@ -13,7 +13,7 @@ from conftest import sources
 from test_validate import one, verdicts
 
 from pushframe import Burst, write_burst
-from pushframe.brightness import corrected_notes, reference_excess
+from pushframe.brightness import brightness_fault, corrected_notes, reference_excess, with_outcome
 from pushframe.deliver import Order, deliver
 from pushframe.infer import Reconstruction
 from pushframe.registration import agreement, register
@@ -146,3 +146,18 @@ def test_run_says_that_it_is_the_reference(tmp_path: Path) -> None:
     assert bad.endswith(
         "1.30 times as bright as the others say; correct `exposure` or `black_level`"
     )
+
+
+@pytest.mark.parametrize(
+    ("gain", "said"),
+    [
+        ([1, 1, 1, 1.4, 1], "It was corrected in the product (gain 1.40)."),
+        # the reference is 1.3 times as bright as the others say, and frame 3 against them
+        ([1, 1 / 1.3, 1 / 1.3, 1.4 / 1.3, 1 / 1.3], "It was corrected in the product (gain 1.40)."),
+        ([1, 1, 1, 1.01, 1], "The product takes its exposure as it is stated."),
+        ([1, math.nan, math.nan, math.nan, math.nan], "as its exposure says; correct"),
+    ],
+)
+def test_what_became_of_an_exposure_is_said_as_the_fault_is(gain: list[float], said: str) -> None:
+    note = f"c is {brightness_fault(1.4)}."
+    assert said in with_outcome(note, ["r", "a", "b", "c", "d"], gain)

@@ -174,7 +174,7 @@ def test_bars_are_short_where_noise_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ratio() > 0.8
 
 
-def test_corners_are_known_no_worse_than_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_corners_are_known_no_worse_than_by_the_prior(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each of two borders knows next to nothing, both together know what the prior does."""
     batch, weight = burst_of(MANY), 1e6
     gain = torch.ones_like(batch.burst.exposure)

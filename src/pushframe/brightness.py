@@ -88,5 +88,9 @@ def with_outcome(note: str, names: Sequence[str], gain: Sequence[float]) -> str:
         return f"{note} The product takes exposures as they are stated."
     if told[0] == 0:
         return f"{note} In the product the other frames were brought to its brightness."
-    own = gain[told[0]]
-    return note if own != own else f"{note} It was corrected in the product (gain {own:.2f})."
+    own = gain[told[0]] * reference_excess([g for g in gain[1:] if g == g], TOLD_GAIN_ERROR)
+    if own != own:  # it was left out, which is said elsewhere
+        return note
+    if abs(own - 1) <= TOLD_GAIN_ERROR:
+        return f"{note} The product takes its exposure as it is stated."
+    return f"{note} It was corrected in the product (gain {own:.2f})."

@@ -14,7 +14,7 @@ from torch import Tensor
 from .motion_prior import LEAST_GAIN_STD, MotionPrior, unheld_shifts
 from .search import Search
 
-UNSTATED_STD = 4e-4  # of all gains together, beyond what whole frames state
+UNSTATED_STD = 4e-4  # share of all gains together, which no frame states
 
 
 def covariance(search: Search, moving: bool, prior: MotionPrior | None = None) -> Tensor:
