@@ -48,7 +48,10 @@ def exposure_excess(burst: Burst, still: Tensor) -> Tensor:
     usual = median_over_frames(still)
     bright = usual / middle(usual) > DARK_SIGMAS * noise.sqrt() / middle(still)
     still = still.masked_fill(~bright, torch.nan)
-    factor, added = middle(still / usual), middle(still - usual)
+    factor = middle(still / usual)
+    if bool((far_off(factor) == 1).all()):
+        return torch.ones_like(burst.exposure)
+    added = middle(still - usual)
     off, multiplied, lifted = (
         middle((still - guess).abs()) for guess in (usual, factor * usual, usual + added)
     )
