@@ -140,10 +140,12 @@ def test_whole_frames_that_say_the_opposite_confirm_nothing(
         monkeypatch.setattr(motion, "reference_surprise", lambda *_: next(told))
         return bool(motion.Task(burst, still, kept, 2, moving=False).settled().freed)
 
-    assert freed(-4.0, -4.0)
-    assert freed(4.0, 4.0)
+    assert freed(-4.0, -4.0, -4.0)
+    assert freed(4.0, 2.0, 4.0)
     assert not freed(-4.0, 4.0)
-    assert not freed(2.0, 4.0)
+    assert not freed(4.0, 1.0)  # and is not looked at again
+    assert not freed(4.0, 4.0, 2.0)
+    assert not freed(2.0, 4.0, 4.0)
 
 
 def test_a_reference_left_alone_has_no_common_gain(clean: Burst) -> None:
