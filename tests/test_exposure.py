@@ -24,9 +24,9 @@ from pushframe.solver import (
     measure,
     solve,
 )
+from pushframe.solver.begin import begin
 from pushframe.solver.exposure import at_true_exposure, exposure_excess
 from pushframe.solver.outliers import on_reference_grid
-from pushframe.solver.solve import begin
 
 FRAME = 3
 

@@ -42,7 +42,7 @@ RANKS = [
     ["weights", "data", "days"],
     ["methods", "train", "align"],
     ["left_out", "seams"],
-    ["motion_table", "residuals", "scene_motion"],
+    ["motion_table", "residuals", "scene_motion", "uneven"],
     ["infer", "evaluate"],
     ["heldout", "validate"],
     ["sources", "tables", "plots", "report"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +17,8 @@ from pushframe.registration import masked_match, phase_correlation, register
 from pushframe.scenes import procedural_scene
 from pushframe.simulate import PRESETS, Simulation, simulate
 from pushframe.solver import joint as joint_module
-from pushframe.solver import locate, lost, solve
+from pushframe.solver import locate, lost, pieces, solve
+from pushframe.solver.begin import begin
 from pushframe.solver.belief import Belief
 from pushframe.solver.bend import (
     all_bending,
@@ -33,13 +33,11 @@ from pushframe.solver.motion import Task
 from pushframe.solver.outliers import cut_pixels
 from pushframe.solver.peaks import fit_motion
 from pushframe.solver.piece import merged
-from pushframe.solver.solve import begin
 from pushframe.solver.space import fit_in_space
 from pushframe.solver.spectrum import spectrum_of_burst
 from pushframe.solver.variance import bent_variance
 
 PAPER = PRESETS["paper"]
-solving = import_module("pushframe.solver.solve")  # the package has a function of that name
 SHAPE = (32, 32)
 
 
@@ -193,8 +191,8 @@ def test_what_is_believed_to_bend_begins_in_space(
         Belief(mean, var * torch.eye(count).expand(1, 10, count, count)) for var in (1e-4, 1.0)
     )
     asked = []
-    fit = solving.fit_translations
-    monkeypatch.setattr(solving, "fit_translations", lambda *given: asked.append(1) or fit(*given))
+    fit = pieces.fit_translations
+    monkeypatch.setattr(pieces, "fit_translations", lambda *given: asked.append(1) or fit(*given))
     solved = solve(drift.burst, 2, sure)
     assert not asked
     assert rmse(solved.flow_px, drift.flow_px) < 0.01  # believed to 0.03

@@ -16,6 +16,7 @@ from pushframe.prior import KNOTS, TERMS, owed_to_spectrum
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, Simulation, simulate
 from pushframe.solver import judge, locate, mismatch, motion, peaks, solve
+from pushframe.solver.begin import begin
 from pushframe.solver.belief import FIRST_JITTER_PX, Belief
 from pushframe.solver.bend import flow_of, lucas_kanade_bent, smooth_basis
 from pushframe.solver.grow import grown_places
@@ -26,7 +27,6 @@ from pushframe.solver.motion_prior import unheld_shifts
 from pushframe.solver.peaks import fit_motion, highest_peak
 from pushframe.solver.relax import Relaxation
 from pushframe.solver.search import Search
-from pushframe.solver.solve import begin
 from pushframe.solver.space import fit_in_space
 from pushframe.windows import simulate_windows
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from importlib import import_module
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from pushframe.burst import Burst, Simulated
 from pushframe.prior import KNOTS
 from pushframe.registration import register
 from pushframe.simulate import PRESETS, simulate
-from pushframe.solver import joint, locate, space
+from pushframe.solver import joint, locate, pieces, space
 from pushframe.solver.image import reconstruct
 from pushframe.solver.motion import Task, spectrum_of_translations
 from pushframe.solver.search import Search
@@ -110,14 +109,14 @@ def test_a_fit_in_space_begins_with_the_spectrum_that_is_known(
     def off() -> float:
         return float((locate(burst, 2).gain - 1).square().mean().sqrt())
 
-    solving, settled = import_module("pushframe.solver.solve"), space.CONVERGED_GAIN
+    settled = space.CONVERGED_GAIN
     monkeypatch.setattr(space, "CONVERGED_GAIN", 0.005)  # not to wait for them
     # nor to take out what they pay for it
     monkeypatch.setattr(joint, "owed_to_spectrum", lambda _, grown: 0 * grown)
     assert off() < 2e-4
     # given last: the spectrum, and what gains are about
     monkeypatch.setattr(
-        solving, "fit_in_space", lambda *given: fit_in_space(*given[:-2], None, given[-1])
+        pieces, "fit_in_space", lambda *given: fit_in_space(*given[:-2], None, given[-1])
     )
     assert off() > 3e-4  # twin
     monkeypatch.setattr(space, "CONVERGED_GAIN", settled)

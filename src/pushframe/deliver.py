@@ -256,13 +256,14 @@ def _write_beside(
     if not order.report:
         return None
     check = check_held_out(
-        source,
+        making.source,
         order.scale,
         making.method,
         order.device,
         lambda done, total: on_progress("checking the error bars", done, total),
         facts=making.facts,
         scene=making.scene,
+        pattern=making.pattern,
     )
     low = shown_part(source.shape, order.scale, making.facts.count, VALUED)
     high = tuple(slice(order.scale * part.start, order.scale * part.stop) for part in low)

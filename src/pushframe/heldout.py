@@ -29,9 +29,9 @@ from .noise import normalised_noise_var, rounding_var
 from .noise_law import OVERSTATED
 from .posterior import Posterior
 from .scene_motion import SceneMotion
-from .seams import TILE_PX, Tile, tiles_at_once
+from .seams import spread_tiles, tiles_at_once
+from .uneven import Pattern
 
-MAX_TILES = 2
 MAX_FRAMES = 6
 MAX_BENT_FRAMES = 3  # where motion bends: each takes many times as long
 BEND_PX = 0.02  # motion that differs by less over a tile is a translation
@@ -155,12 +155,13 @@ def check_held_out(
     on_frame: Callable[[int, int], None] = lambda *_: None,
     facts: Burst | None = None,
     scene: SceneMotion | None = None,
+    pattern: Pattern | None = None,
 ) -> HeldOut | Unchecked:
     """The check on up to 2 tiles and 6 frames, spread evenly, or why it cannot be made.
 
     Motion comes from all frames; image and error bar from all but the one held out, what frames
     of different days agree on, too. facts: levels and noise law, scene: motion, where they are
-    known already.
+    known already. pattern: of the detector, whose frames `source` gives without it.
     """
     chosen = method if isinstance(method, Method) else find_methods([method], scale)[method]
     facts = facts or facts_of(source, scale, chosen.weighs_noise)
@@ -180,6 +181,8 @@ def check_held_out(
     batch = dataclasses.replace(batch, valid=used)  # clouds are no fault of the bars either
     flow_px, bends = _simplest(whole.flow_px)
     motion_var = _motion_variance(batch, chosen, scale, whole.posterior.var, flow_px)
+    if pattern is not None:
+        motion_var = motion_var + pattern.variance_in(whole.posterior.mean).nan_to_num()
     kept = used.flatten(2).any(-1).all(0)
     most = MAX_BENT_FRAMES if bends else MAX_FRAMES
     held = evenly([k for k in range(facts.count) if bool(kept[k])], most)
@@ -217,21 +220,6 @@ def _motion_variance(
     return (var - known).nan_to_num().clamp(min=0)
 
 
-def spread_tiles(shape: tuple[int, int]) -> list[Tile]:
-    """Up to 2 tiles at the thirds of the diagonal; the middle where they would overlap."""
-    sides = [min(TILE_PX, size) for size in shape]
-    apart = max(shape) >= (MAX_TILES + 2) * TILE_PX  # they are a third of what is left apart
-    shares = [(k + 1) / (MAX_TILES + 1) for k in range(MAX_TILES)] if apart else [0.5]
-    tiles = []
-    for share in shares:
-        starts = [round(share * (size - side)) for size, side in zip(shape, sides, strict=True)]
-        rows, columns = (
-            slice(start, start + side) for start, side in zip(starts, sides, strict=True)
-        )
-        tiles.append((rows, columns))
-    return tiles
-
-
 def evenly(items: Sequence[int], most: int) -> list[int]:
     """Up to `most` of the items, spread over all of them."""
     if len(items) <= most:
@@ -267,7 +255,8 @@ def _residual(
     """Residuals of frame `held`, the bars' and the noise's share of their variance, flat.
 
     posterior: that of the others, on the grid of the frame. flow_px: (B, N, 2[, H, W]) of all
-    frames; motion_var: what its error adds to the bars, (B, s*H, s*W) on the reference's grid.
+    frames; motion_var: what its error, and a detector's pattern, add to the bars, (B, s*H, s*W) on
+    the reference's grid.
     """
     assert posterior.var is not None
     predicted, bar = (subsample(image, scale) for image in (posterior.mean, posterior.var))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -31,6 +32,7 @@ from .scene_motion import SceneMotion, register_scene
 from .seams import Block, Seams, Tile, tile_axes, tile_corners, tiles_at_once
 from .solver import Belief
 from .solver.exposure import at_true_exposure
+from .uneven import LEAST_FRAMES, Pattern, find_pattern
 from .version import __version__
 
 ALONE = (
@@ -56,6 +58,29 @@ class Source(Protocol):
     def tile(self, rows: slice, columns: slice) -> Burst: ...
 
     def moved_px(self, rows: slice, columns: slice) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Evened:
+    """A source without the pattern of its detector."""
+
+    source: Source
+    pattern: Pattern
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.source.shape
+
+    @property
+    def georef(self) -> GeoRef | None:
+        return self.source.georef
+
+    def tile(self, rows: slice, columns: slice) -> Burst:
+        moved_px = self.source.moved_px(rows, columns)[None]
+        return self.pattern.corrected(self.source.tile(rows, columns), [(rows, columns)], moved_px)
+
+    def moved_px(self, rows: slice, columns: slice) -> Tensor:
+        return self.source.moved_px(rows, columns)
 
 
 class Part(NamedTuple):
@@ -111,10 +136,28 @@ class Reconstruction:
         self.method = find_methods([self.method_name], scale)[self.method_name]
         self.source, self.device, self.on_tile = source, torch.device(device), on_tile
         self.facts = facts_of(source, scale, self.method.weighs_noise)
+        self.pattern = self._pattern()
+        if self.pattern is not None:
+            self.source = Evened(source, self.pattern)
+            self.facts = facts_of(self.source, scale, self.method.weighs_noise)
         self.levels = float(self.facts.gain[0, 0]), float(self.facts.black_level[0])
         self.motion = MotionTable(self.facts.names)
         self.notes: dict[str, None] = {}
+        if self.pattern is not None:
+            self.notes[self.pattern.note(float(self.facts.white_level[0]))] = None
         self.witness: Witness | None = None  # the tile in which most was left out, or the middle
+
+    def _pattern(self) -> Pattern | None:
+        """The pattern of the detector, for methods that believe what they are told."""
+        if not self.method.believes or self.facts.count < LEAST_FRAMES or self.facts.days:
+            return None
+        return find_pattern(
+            self.source.shape,
+            lambda tiles: tiled_batch(self.source, tiles, self.facts).to(self.device),
+            lambda tiles: moves_of(self.source, tiles),
+            self.scale,
+            tiles_at_once(self.device, self.facts.count, self.scale),
+        )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -194,8 +237,10 @@ class Reconstruction:
         self.motion.update(batch, estimate, moves_of(self.source, tiles))
         shape = self.source.shape
         self.witness = telling_witness(tiles, batch, estimate, shape, self.witness)
-        posterior = estimate.posterior
-        return seams.lay(tiles, posterior.mean, posterior.var, samples)
+        mean, var = estimate.posterior.mean, estimate.posterior.var
+        if self.pattern is not None and var is not None:
+            var = var + self.pattern.variance_in(mean)
+        return seams.lay(tiles, mean, var, samples)
 
     def _in_dn(self, block: Block) -> Part:
         if block.var is None:

@@ -22,8 +22,8 @@ from .gaussian import GaussianProblem, weighted_mean
 from .geometry import middle_of
 from .noise import frame_noise_var, rounding_var
 from .prior import scaled
+from .solver.begin import begin
 from .solver.peaks import fit_motion
-from .solver.solve import begin
 
 MIN_FRAMES = 3
 STATE_IT = "give noise_a and noise_b of the raw pixels, var = noise_a * dn + noise_b"

@@ -13,6 +13,7 @@ from torch import Tensor
 LARGEST_TILE_PX = 128  # larger frames are worked on in overlapping tiles
 TILE_PX = 96
 OVERLAP_PX = 16
+SPREAD_TILES = 2  # that stand for a scene
 TILES_AT_ONCE = 8  # on a CPU, which more do not make faster
 MOST_AT_ONCE = 256
 BYTES_A_PIXEL, FRAMES = 1024, 16  # of a high-res pixel of so many frames, while it is worked on
@@ -47,6 +48,21 @@ def tile_corners(shape: tuple[int, int]) -> Iterator[Tile]:
     """Overlapping tiles that cover a frame, row by row; the whole frame where it is small."""
     down, across = tile_axes(shape)
     return ((rows, columns) for rows in down for columns in across)
+
+
+def spread_tiles(shape: tuple[int, int]) -> list[Tile]:
+    """Up to SPREAD_TILES at the thirds of the diagonal; the middle where they would overlap."""
+    sides = [min(TILE_PX, size) for size in shape]
+    apart = max(shape) >= (SPREAD_TILES + 2) * TILE_PX  # they are a third of what is left apart
+    shares = [(k + 1) / (SPREAD_TILES + 1) for k in range(SPREAD_TILES)] if apart else [0.5]
+    tiles = []
+    for share in shares:
+        starts = [round(share * (size - side)) for size, side in zip(shape, sides, strict=True)]
+        rows, columns = (
+            slice(start, start + side) for start, side in zip(starts, sides, strict=True)
+        )
+        tiles.append((rows, columns))
+    return tiles
 
 
 class Block(NamedTuple):

@@ -182,23 +182,8 @@ class AliasBlocks:
         return taken(self.solve(folded).flatten(1), *unfold).view(spectrum.shape)
 
     def subgrid_variance(self) -> Tensor:
-        """Mean variance of the image's pixels on each sub-grid, (B, s, s).
-
-        Covariances summed over frequency with the phases of the sub-grid `tau`:
-        `var(tau) = mean_l e_tau' M^-1 e_tau / s^2`.
-        """
-        covariance, scale = self.covariance, self.scale
-        count = half_weight(self.width, covariance)
-        total = count.sum() * covariance.shape[-2] * scale**2
-        mixed = (covariance * count).sum((-1, -2)) / total
-        # aliases differ by whole multiples of 1/s, so their phases on a sub-grid, `e_k conj(e_k')`,
-        # are the same at every frequency
-        step = torch.arange(scale, device=count.device, dtype=count.dtype) / scale
-        fy, fx = (f.flatten() for f in torch.meshgrid(step, step, indexing="ij"))
-        tau = scale * torch.stack([fy, fx], -1)
-        phase = _unit(tau @ torch.stack([fy, fx]))  # (s*s, K)
-        var = torch.einsum("tk,bkl,tl->bt", phase, mixed, phase.conj())
-        return var.real.unflatten(1, (scale, scale))
+        """Mean variance of the image's pixels on each sub-grid, (B, s, s)."""
+        return subgrid_variance(self.covariance, self.width, self.scale)
 
     def leverage(self, count: Tensor) -> Tensor:
         """What the posterior mean takes up of each frame, `sum_l h_t M^-1 h_t' w_t`, (B, N).
@@ -270,6 +255,25 @@ class AliasBlocks:
         alone = torch.diag_embed(self.precision)[:, :, None, :, None]
         full = (own[:, :, :, None] * alone).flatten(3).flatten(1, 2)
         return full - (seen @ answer.mT) * (weight[:, :, None] * weight[:, None])
+
+
+def subgrid_variance(covariance: Tensor, width: int, scale: int) -> Tensor:
+    """Mean variance on each sub-grid, (B, s, s), of images whose aliases covary so.
+
+    covariance: (B, K, K, a, c). Summed over frequency with the phases of the sub-grid `tau`:
+    `var(tau) = mean_l e_tau' C e_tau / s^2`. width: low-res columns.
+    """
+    count = half_weight(width, covariance)
+    total = count.sum() * covariance.shape[-2] * scale**2
+    mixed = (covariance * count).sum((-1, -2)) / total
+    # aliases differ by whole multiples of 1/s, so their phases on a sub-grid, `e_k conj(e_k')`,
+    # are the same at every frequency
+    step = torch.arange(scale, device=count.device, dtype=count.dtype) / scale
+    fy, fx = (f.flatten() for f in torch.meshgrid(step, step, indexing="ij"))
+    tau = scale * torch.stack([fy, fx], -1)
+    phase = _unit(tau @ torch.stack([fy, fx]))  # (s*s, K)
+    var = torch.einsum("tk,bkl,tl->bt", phase, mixed, phase.conj())
+    return var.real.unflatten(1, (scale, scale))
 
 
 def _pairs(one: Tensor, other: Tensor) -> Tensor:
