@@ -32,7 +32,7 @@ FORMS = ("pixel", "column", "row")  # what a pattern is made of, each with a var
 ROUNDS = 6
 TOLD = 0.15  # share of the information that is left, below which a pattern passes for scene
 LEAST_FRAMES = 4
-CLEAR, CERTAIN = 1.3, 30.0  # power over that of noise, and its own errors, from which there is one
+CLEAR, CERTAIN = 1.3, 20.0  # power over that of noise, and its own errors, from which there is one
 LEARNING = 30  # steps of learning variances
 FIRST_VARIANCE, LEAST_VARIANCE = 1e-4, 1e-12
 # of a map's usual value, and of brightness, beyond both of which a pixel is defective

@@ -24,9 +24,8 @@ from .piece import Piece
 from .pieces import in_pieces
 
 LATTICE = 64  # frequencies along each axis at which shares are worked out
-MOST = (
-    5.0  # standard deviations of noise that a residual counts for: clouds and cars are no pattern
-)
+MOST = 3.0  # standard deviations of noise that a residual counts for
+MOSTLY = 0.5  # share of frames from which what disagrees at a pixel is the pixel, no cloud or car
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +62,9 @@ def _of_piece(
 ) -> tuple[Tensor, ...]:
     made = piece.made
     used = burst.valid & piece.kept[..., None, None] & made.problem.model.inside
+    disagreeing = used & ~piece.good
+    mostly = disagreeing.sum(1) > MOSTLY * used.sum(1)
+    used = used & (piece.good | mostly[:, None])
     noise = made.noise_var + made.mismatch[:, None, None, None]
     signal = made.problem.model.forward(made.image) + made.level
     # of a frame as stated, in radiance: offsets of raw pixels weigh more in a short exposure
