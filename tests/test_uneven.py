@@ -129,7 +129,7 @@ def test_a_defective_column_is_left_out(scene) -> None:
     made = Reconstruction(dataclasses.replace(scene.burst, frames=frames), method="solver")
     assert made.pattern is not None
     assert bool(made.pattern.defective[4:-4, 40].all())
-    assert float(made.pattern.defective.float().mean()) < 0.03
+    assert float(made.pattern.defective.float().mean()) < 0.05
     assert not bool(made.source.tile(slice(0, SIDE), slice(0, SIDE)).valid[0, :, 4:-4, 40].any())
 
 
