@@ -219,13 +219,14 @@ class Task:
         part, doubt = search.part(index), doubt[index]
         part.motion_prior.forget(torch.ones_like(part.arrived))
         part.look_closely()
-        for steps in (1, FREED_STEPS - 1):
-            self.freed(part, steps, learning=False)
-            found = reference_surprise(part, self.moving) * doubt.sign()
-            left = ((found > UNCONFIRMED) | rough[index]).nonzero()[:, 0]
-            if not len(left):
-                return fit
-            part, index, doubt, found = part.part(left), index[left], doubt[left], found[left]
+        self.freed(part, 1, learning=False)
+        found = reference_surprise(part, self.moving) * doubt.sign()
+        left = ((found > UNCONFIRMED) | rough[index]).nonzero()[:, 0]
+        if not len(left):
+            return fit
+        part, index, doubt = part.part(left), index[left], doubt[left]
+        self.freed(part, FREED_STEPS - 1, learning=False)
+        found = reference_surprise(part, self.moving) * doubt.sign()
         certain = (found > REFERENCE_OFF) | rough[index]
         if not bool(certain.any()):
             return fit
