@@ -14,12 +14,12 @@ from pushframe import super_resolve, uneven
 from pushframe.burst import Burst
 from pushframe.gaussian import folded_basis
 from pushframe.infer import Reconstruction
-from pushframe.prior import power_law, spectrum_at
+from pushframe.prior import spectrum_at
 from pushframe.seams import Tile
 from pushframe.simulate import PRESETS, simulate, simulate_one, with_options
 from pushframe.solver import pattern as evidence
 from pushframe.spectral import transfer
-from pushframe.uneven import Pattern, find_pattern
+from pushframe.uneven import find_pattern
 
 SIDE, FRAMES = 96, 12
 SETTING = with_options(PRESETS["paper"], size=SIDE, frames=FRAMES)
@@ -154,8 +154,9 @@ def test_information_is_what_dense_algebra_says(monkeypatch: pytest.MonkeyPatch)
     prior = spectrum_at(piece.knots.double(), basis)[0]
     for kind, size in enumerate([torch.ones(6), 1 / (burst.exposure * piece.gain)[0]]):
         for a, c in ((0, 1), (3, 2), (5, 4)):
-            turn = 2 * torch.pi * (torch.fft.fftfreq(8)[a] * moved[0, :, 0] + c / 8 * moved[0, :, 1])
-            pattern = size.double() * torch.polar(torch.ones(6), turn).to(torch.complex128)
+            cycles = torch.fft.fftfreq(8)[a] * moved[0, :, 0] + c / 8 * moved[0, :, 1]
+            turn = torch.polar(torch.ones(6), 2 * torch.pi * cycles).to(torch.complex128)
+            pattern = size.double() * turn
             h, s = see[..., a, c], torch.diag(prior[:, a, c]).to(torch.complex128)
             covariance = h @ s @ h.mH + torch.diag(1 / weight).to(torch.complex128)
             inverse = torch.linalg.inv(covariance)
