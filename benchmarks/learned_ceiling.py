@@ -8,6 +8,9 @@ r"""How much a network could gain at most: one that is told the truth and the mo
     python benchmarks/learned_ceiling.py ../shared/data/hr/train --network base --frames 15 \
         --psf 0.5 --steps 900 --device cuda --run out/ceiling_sharp \
         --out benchmarks/results/learned_ceiling_base_psf.json
+    python benchmarks/learned_ceiling.py ../shared/data/hr/train --frames 15 --psf 0.5 \
+        --minutes 5.8 --device cuda --run out/ceiling_sharp_large \
+        --out benchmarks/results/learned_ceiling_psf.json
 
 A U-Net of 33 million parameters (`base` has 2.6) proposes the image, in place of the trunk of
 `on_solver`; or `base` is trained on. It learns from the truth, with the true motion, from bursts of

@@ -23,7 +23,7 @@ SETTINGS = {
     "5": ("5 frames", 1.5, ("5", "base_5")),
     "8": ("8 frames", 1.0, ("8",)),
     "15": ("15 frames", 0.2, ("15", "base_15")),
-    "psf": ("15 frames, PSF 0.5", 1.0, ("base_psf",)),
+    "psf": ("15 frames, PSF 0.5", 1.0, ("psf", "base_psf")),
 }
 MARKS = {
     "base": ("o", "#2b6ca3", "base"),

@@ -8,6 +8,9 @@
    pixels are masked; how sure that is: `joint_certainty`, `draws`.
 3. `image`: the image of least energy for all that, by preconditioned conjugate gradients.
 4. `variance`: what noise, prior and motion leave unknown of each pixel.
+
+`begin` says what to begin with, `pieces` who is fitted how. `pattern`: what frames tell of their
+detector.
 """
 
 from .belief import Belief, Evidence
