@@ -173,10 +173,10 @@ def test_variances_are_those_of_the_spectrum() -> None:
     tiles = [(slice(0, 64), slice(0, 64))]
     told = uneven._Told(uneven._blank(tiles, torch.zeros(1, 4, 2), 2), tiles)
     lattice = (evidence.LATTICE, evidence.LATTICE // 2 + 1)
-    told.shares = [torch.zeros(1, 2, *lattice)]  # nothing can be told of it
+    told.share = torch.zeros(2, *lattice).double()  # nothing can be told of it
     answer = torch.zeros(1, 2, 4, *lattice, dtype=torch.complex64)
     answer[:, :, 0] = 2.0  # an image twice as large
-    told.answers = [answer]
+    told.answers = answer
     doubt = told._doubt(0, torch.tensor([1.0, 1.0, 1.0]).double(), torch.ones(64, 33).double())
     # 4 aliases on 4 sub-grids: the image of one alias has a quarter of its power on each pixel
     torch.testing.assert_close(doubt, torch.full((2, 2), float(doubt[0, 0])).double())

@@ -39,6 +39,8 @@ FIRST_VARIANCE, LEAST_VARIANCE = 1e-4, 1e-12
 UNUSUAL, MUCH = 6.0, 0.1
 
 MOST_LOST = 0.5  # of a response, that is made up for
+LARGEST = 10**8  # px of a scene whose detector is mapped: what is larger was scanned by lines
+SOME_TILES = 16  # of which it is kept how images answer to patterns
 WORTH_TELLING = 2e-4  # of a response, or of an offset in radiance
 
 
@@ -115,10 +117,10 @@ def find_pattern(
     which the frames of tiles were moved. Looked for on a few tiles; then worked out on all of them,
     in at most `ROUNDS` of taking out what was found.
     """
-    few, tiles = spread_tiles(shape), list(tile_corners(shape))
-    pattern = _blank([*few, *tiles], torch.cat([moves(few), moves(tiles)]), scale)
+    if math.prod(shape) > LARGEST:
+        return None
 
-    def told(tiles: Sequence[Tile]) -> _Told:
+    def told(tiles: Sequence[Tile], pattern: Pattern) -> _Told:
         sums = _Told(pattern, tiles)
         for first in range(0, len(tiles), at_once):
             group = tiles[first : first + at_once]
@@ -127,10 +129,13 @@ def find_pattern(
             sums.add(group, pattern_evidence(batch, scale, moved_px.to(batch.frames)), moved_px)
         return sums
 
-    if told(few).clearest() is None:
+    few = [[tile] for tile in spread_tiles(shape)]
+    if all(told(one, _blank(one, moves(one), scale)).clearest() is None for one in few):
         return None
+    tiles = list(tile_corners(shape))
+    pattern = _blank(tiles, moves(tiles), scale)
     for _ in range(ROUNDS):
-        sums = told(tiles)
+        sums = told(tiles, pattern)
         kind = sums.clearest()
         if kind is None:
             break
@@ -167,34 +172,33 @@ class _Told:
     """What tiles of a scene tell of the pattern of their detector, beside what is known of it.
 
     slope, information: (2, h, w), summed over frames, the latter as if the scene were known. share:
-    (2, L, L // 2 + 1), of the information that is left. answers: (T, 2, K, L, L // 2 + 1), what the
-    image makes of a unit of a pattern.
+    (2, L, L // 2 + 1), of the information that is left. answers: (T, 2, K, L, L // 2 + 1), what
+    images of some tiles make of a unit of a pattern.
     """
 
     def __init__(self, pattern: Pattern, tiles: Sequence[Tile]) -> None:
         self.pattern, self.shape = pattern, tuple(pattern.defective.shape)
+        self.tiles = len(tiles)
         self.slope, self.information = torch.zeros(2, 2, *self.shape, dtype=torch.float64)
-        self.shares: list[Tensor] = []
-        self.answers: list[Tensor] = []
+        lattice = (LATTICE, LATTICE // 2 + 1)
+        self.share = torch.zeros(len(KINDS), *lattice, dtype=torch.float64)
+        self.answers = torch.zeros(0, len(KINDS), 1, *lattice, dtype=torch.complex64)
         self.laid = torch.zeros([max(tile[axis].stop for tile in tiles) for axis in (0, 1)])
         for tile in tiles:  # where they overlap, each counts for as much less
             self.laid[tile] += 1
 
     def add(self, tiles: Sequence[Tile], seen: PatternEvidence, moved_px: Tensor) -> None:
         """Add a batch of tiles; moved_px: (B, N, 2)."""
-        self.shares.append(seen.share.cpu())
-        self.answers.append(seen.answer.cpu())
+        self.share += seen.share.double().sum(0).cpu() / self.tiles
+        if len(self.answers) < SOME_TILES:
+            answer = seen.answer[:SOME_TILES].cpu()
+            self.answers = torch.cat([self.answers, answer]) if len(self.answers) else answer
         slope, information = (x.double().cpu() for x in (seen.slope, seen.information))
         for k, (tile, moves) in enumerate(zip(tiles, moved_px.tolist(), strict=True)):
             for n, moved in enumerate(moves):
                 at = (..., *_place(tile, moved, self.pattern.origin))
                 self.slope[at] += slope[k, :, n] / self.laid[tile]
                 self.information[at] += information[k, :, n] / self.laid[tile]
-
-    @property
-    def share(self) -> Tensor:
-        """Of the information that is left with the scene unknown, (2, L, L // 2 + 1)."""
-        return torch.cat(self.shares).mean(0).double()
 
     def clearest(self) -> int | None:
         """The kind of pattern that stands out of the noise the most, if one does."""
@@ -291,6 +295,6 @@ class _Told:
         left[0] *= LATTICE / self.shape[0]
         left[:, 0] *= LATTICE / self.shape[1]
         left[0, 0] = 0
-        answer = torch.cat(self.answers)[:, kind].to(torch.complex128)
+        answer = self.answers[:, kind].to(torch.complex128)
         feigned = answer[:, :, None] * answer[:, None].conj() * left
         return subgrid_variance(feigned, LATTICE, self.pattern.doubt.shape[-1]).mean(0)
