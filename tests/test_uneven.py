@@ -82,7 +82,7 @@ def test_how_uneven_it_is(scene) -> None:
     assert own == pytest.approx(0.01, rel=0.2)
     assert columns == pytest.approx(0.01, rel=0.35)
     assert rows < 0.003
-    assert "its response by" in made.pattern.note(3400)
+    assert "its response by" in made.pattern.note(3400, 3400)
 
 
 class Moving:
@@ -123,6 +123,58 @@ def test_it_stays_with_the_detector(scene) -> None:
     assert float(found_and_true(source)) < 0.3
 
 
+def test_a_tile_at_the_edge_of_the_maps_stays_on_them() -> None:
+    """Whole px by which frames were moved differ by one from tile to tile."""
+    tile = (slice(0, 8), slice(2, 12))
+    assert uneven._place(tile, (-1.0, 0.0), (0, 0), (8, 12)) == (slice(0, 8), slice(2, 12))
+    assert uneven._place(tile, (0.0, 1.0), (0, 0), (9, 12)) == (slice(0, 8), slice(2, 12))
+    assert uneven._place(tile, (1.0, -1.0), (-2, 0), (12, 12)) == (slice(3, 11), slice(1, 11))
+
+
+def test_the_unit_of_exposures_does_not_matter(scene) -> None:
+    burst = offset(scene.burst)
+    other = dataclasses.replace(
+        burst, exposure=1000 * burst.exposure, white_level=burst.white_level / 1000
+    )
+    found, same = (Reconstruction(one, method="solver").pattern for one in (burst, other))
+    torch.testing.assert_close(same.maps, found.maps, rtol=0.02, atol=1e-4)
+    assert "its offset by" in same.note(3400, 3400)
+
+
+def test_a_tile_that_shows_nothing_says_nothing(scene) -> None:
+    tiles = [(slice(0, SIDE), slice(0, SIDE)), (slice(0, SIDE), slice(SIDE, 2 * SIDE))]
+    burst = response(scene.burst)
+    seen = evidence.pattern_evidence(burst.batched(), 2, torch.zeros(1, FRAMES, 2))
+    dark = evidence.pattern_evidence(
+        dataclasses.replace(burst.batched(), valid=torch.zeros(1, *burst.valid.shape).bool()),
+        2,
+        torch.zeros(1, FRAMES, 2),
+    )
+    told = uneven._Told(uneven._blank(tiles, torch.zeros(2, FRAMES, 2), 2), tiles)
+    told.add(tiles[:1], seen, torch.zeros(1, FRAMES, 2))
+    share = told.share.clone()
+    told.add(tiles[1:], dark, torch.zeros(1, FRAMES, 2))
+    torch.testing.assert_close(told.share, share)
+    assert told.clearest() == 0
+
+
+def test_a_detector_too_large_to_map_is_left_alone(scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uneven, "LARGEST", SIDE**2 - 1)
+    made = Reconstruction(response(scene.burst), method="solver")
+    assert made.pattern is None
+
+
+@pytest.mark.parametrize("scale", [2, 3])
+def test_any_shape_and_scale(scale: int) -> None:
+    setting = with_options(PRESETS["paper"], size=60, frames=10, scale=scale)
+    burst = simulate_one(sources(setting, 1)[0], setting, 0).burst
+    part = burst.tile(slice(0, 60), slice(0, 45)).part(0)
+    uneven_part = dataclasses.replace(part, frames=part.frames * (1 + 0.03 * noise(60, 45)))
+    product = super_resolve(uneven_part, scale, method="solver")
+    assert "The detector is uneven" in product.provenance["notes"]
+    assert product.mean.shape == (60 * scale, 45 * scale)
+
+
 def test_a_defective_column_is_left_out(scene) -> None:
     frames = scene.burst.frames.clone()
     frames[..., 40] = 0.1 + 0.003 * noise(FRAMES, SIDE)
@@ -152,7 +204,9 @@ def test_information_is_what_dense_algebra_says(monkeypatch: pytest.MonkeyPatch)
     see = transfer(piece.flow_px.double(), (8, 8), 2).whole[0]  # (N, K, a, c)
     basis = folded_basis((8, 8), 2, weight.device).double()
     prior = spectrum_at(piece.knots.double(), basis)[0]
-    for kind, size in enumerate([torch.ones(6), 1 / (burst.exposure * piece.gain)[0]]):
+    for kind, size in enumerate(
+        [torch.ones(6), 1 / (burst.exposure / burst.exposure[:, :1] * piece.gain)[0]]
+    ):
         for a, c in ((0, 1), (3, 2), (5, 4)):
             cycles = torch.fft.fftfreq(8)[a] * moved[0, :, 0] + c / 8 * moved[0, :, 1]
             turn = torch.polar(torch.ones(6), 2 * torch.pi * cycles).to(torch.complex128)
@@ -173,7 +227,7 @@ def test_variances_are_those_of_the_spectrum() -> None:
     tiles = [(slice(0, 64), slice(0, 64))]
     told = uneven._Told(uneven._blank(tiles, torch.zeros(1, 4, 2), 2), tiles)
     lattice = (evidence.LATTICE, evidence.LATTICE // 2 + 1)
-    told.share = torch.zeros(2, *lattice).double()  # nothing can be told of it
+    told.information += 1  # of which nothing is left: no pattern can be told
     answer = torch.zeros(1, 2, 4, *lattice, dtype=torch.complex64)
     answer[:, :, 0] = 2.0  # an image twice as large
     told.answers = answer

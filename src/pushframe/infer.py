@@ -120,7 +120,7 @@ class Reconstruction:
 
     source: one burst, or files. The memory in use is that of the tiles worked on together
     (`tiles_at_once`) and of what overlaps with the next row of them: 1 kB for each px of the
-    scene's width at scale 2.
+    scene's width at scale 2. An uneven detector is found beforehand, and mapped whole (`uneven`).
     """
 
     def __init__(
@@ -144,7 +144,9 @@ class Reconstruction:
         self.motion = MotionTable(self.facts.names)
         self.notes: dict[str, None] = {}
         if self.pattern is not None:
-            self.notes[self.pattern.note(float(self.facts.white_level[0]))] = None
+            self.notes[
+                self.pattern.note(float(self.facts.gain[0, 0]), float(self.facts.white_level[0]))
+            ] = None
         self.witness: Witness | None = None  # the tile in which most was left out, or the middle
 
     def _pattern(self) -> Pattern | None:

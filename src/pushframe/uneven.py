@@ -34,12 +34,12 @@ TOLD = 0.15  # share of the information that is left, below which a pattern pass
 LEAST_FRAMES = 4
 CLEAR, CERTAIN = 1.3, 20.0  # power over that of noise, and its own errors, from which there is one
 LEARNING = 30  # steps of learning variances
-FIRST_VARIANCE, LEAST_VARIANCE = 1e-4, 1e-12
+LEAST_VARIANCE = 1e-8  # of what noise alone might make of it
 # of a map's usual value, and of brightness, beyond both of which a pixel is defective
 UNUSUAL, MUCH = 6.0, 0.1
 
 MOST_LOST = 0.5  # of a response, that is made up for
-LARGEST = 10**8  # px of a scene whose detector is mapped: what is larger was scanned by lines
+LARGEST = 3 * 10**7  # px of a detector that is mapped: what is larger was scanned by lines
 SOME_TILES = 16  # of which it is kept how images answer to patterns
 WORTH_TELLING = 2e-4  # of a response, or of an offset in radiance
 
@@ -48,8 +48,8 @@ WORTH_TELLING = 2e-4  # of a response, or of an offset in radiance
 class Pattern:
     """What pixels of a detector answer more than they should.
 
-    maps: (2, h, w), the response's share, and the offset as radiance at exposure 1. defective:
-    (h, w) bool, beyond such corrections. origin: where on the scene's grid the maps begin, low-res
+    maps: (2, h, w), the response's share, and the offset as radiance at the reference's exposure.
+    defective: (h, w) bool, beyond such corrections. origin: where on the scene's grid the maps begin, low-res
     px. variance: (2, 3), of each kind's `FORMS`. doubt: (2, s, s), variance that is left of them in
     an image; the response's is over brightness squared.
     """
@@ -62,15 +62,17 @@ class Pattern:
 
     def corrected(self, batch: Burst, tiles: Sequence[Tile], moved_px: Tensor) -> Burst:
         """Tiles of one size without it. moved_px: (B, N, 2) by which their frames were moved."""
+        shape = (self.maps.shape[1], self.maps.shape[2])
         places = [
-            [_place(tile, moved, self.origin) for moved in moves]
+            [_place(tile, moved, self.origin, shape) for moved in moves]
             for tile, moves in zip(tiles, moved_px.tolist(), strict=True)
         ]
         response, offset, defective = (
             torch.stack([torch.stack([layer[at] for at in frames]) for frames in places])
             for layer in (*self.maps, self.defective)
         )
-        dark = offset.to(batch.frames) / batch.exposure[..., None, None]
+        relative = batch.exposure / batch.exposure[:, :1]
+        dark = offset.to(batch.frames) / relative[..., None, None]
         frames = (batch.frames - dark) / (1 + response.to(batch.frames).clamp(min=-MOST_LOST))
         valid = batch.valid & ~defective.to(batch.valid.device)
         return dataclasses.replace(batch, frames=frames, valid=valid)
@@ -82,23 +84,26 @@ class Pattern:
         response, offset = self.doubt.to(mean).repeat(1, *size)
         return response * mean.square() + offset
 
-    def note(self, white_level: float) -> str:
-        """What was found, in words."""
-        units = (100.0, "%"), (white_level, "DN")
+    def note(self, gain: float, white_level: float) -> str:
+        """What was found, in words; gain: raw DN of the reference for one unit of radiance."""
+        units = (100.0, "%"), (gain, "DN")
+        least = 100 * WORTH_TELLING, white_level * WORTH_TELLING
         found = []
-        for kind, row, (unit, sign) in zip(KINDS, self.variance, units, strict=True):
-            stds = [f"{unit * math.sqrt(float(v)):.2g} {sign}" for v in row]
+        for kind, row, (unit, sign), limit in zip(KINDS, self.variance, units, least, strict=True):
+            stds = [unit * math.sqrt(float(v)) for v in row]
             some = [
-                f"{std} from {form} to {form}"
-                for std, form, v in zip(stds, FORMS, row, strict=True)
-                if math.sqrt(float(v)) > WORTH_TELLING
+                f"{std:.2g} {sign} from {form} to {form}"
+                for std, form in zip(stds, FORMS, strict=True)
+                if std > limit
             ]
             if some:
                 found.append(f"its {kind} by {', '.join(some)}")
         count = int(self.defective.sum())
-        said = f"; {count} pixels are defective and were left out" if count else ""
+        said = [f"{' and '.join(found)} (rms)"] if found else []
+        if count or not found:
+            said.append(f"{count} pixels are defective and were left out" if count else "by little")
         return (
-            f"The detector is uneven: {' and '.join(found)} (rms){said}. That was read off the "
+            f"The detector is uneven: {'; '.join(said)}. That was read off the "
             "frames themselves and taken out; what could not be told from the scene is in the "
             "error bars."
         )
@@ -117,8 +122,6 @@ def find_pattern(
     which the frames of tiles were moved. Looked for on a few tiles; then worked out on all of them,
     in at most `ROUNDS` of taking out what was found.
     """
-    if math.prod(shape) > LARGEST:
-        return None
 
     def told(tiles: Sequence[Tile], pattern: Pattern) -> _Told:
         sums = _Told(pattern, tiles)
@@ -129,18 +132,22 @@ def find_pattern(
             sums.add(group, pattern_evidence(batch, scale, moved_px.to(batch.frames)), moved_px)
         return sums
 
-    few = [[tile] for tile in spread_tiles(shape)]
-    if all(told(one, _blank(one, moves(one), scale)).clearest() is None for one in few):
+    def shows(tile: Tile) -> bool:
+        blank = _blank([tile], moves([tile]), scale)
+        small = blank.defective.numel() <= LARGEST
+        return small and told([tile], blank).clearest() is not None
+
+    if math.prod(shape) > LARGEST or not any(shows(tile) for tile in spread_tiles(shape)):
         return None
     tiles = list(tile_corners(shape))
-    pattern = _blank(tiles, moves(tiles), scale)
+    pattern = blank = _blank(tiles, moves(tiles), scale)
     for _ in range(ROUNDS):
         sums = told(tiles, pattern)
         kind = sums.clearest()
         if kind is None:
             break
         pattern = sums.improved(kind)
-    return pattern
+    return None if pattern is blank else pattern
 
 
 def _blank(tiles: Sequence[Tile], moved_px: Tensor, scale: int) -> Pattern:
@@ -159,29 +166,34 @@ def _blank(tiles: Sequence[Tile], moved_px: Tensor, scale: int) -> Pattern:
     )
 
 
-def _place(tile: Tile, moved: Sequence[float], origin: tuple[int, int]) -> tuple[slice, slice]:
-    """Where a frame of a tile lies on the maps."""
-    rows, columns = (
-        slice(part.start + round(by) - first, part.stop + round(by) - first)
-        for part, by, first in zip(tile, moved, origin, strict=True)
-    )
-    return rows, columns
+def _place(
+    tile: Tile, moved: Sequence[float], origin: tuple[int, int], shape: tuple[int, int]
+) -> tuple[slice, slice]:
+    """Where a frame of a tile lies on maps of a shape; at their edge, if it reaches beyond it.
+
+    How far frames were moved may differ by a pixel from tile to tile.
+    """
+    parts = []
+    for part, by, first, size in zip(tile, moved, origin, shape, strict=True):
+        length = part.stop - part.start
+        start = min(max(part.start + round(by) - first, 0), size - length)
+        parts.append(slice(start, start + length))
+    return parts[0], parts[1]
 
 
 class _Told:
     """What tiles of a scene tell of the pattern of their detector, beside what is known of it.
 
-    slope, information: (2, h, w), summed over frames, the latter as if the scene were known. share:
-    (2, L, L // 2 + 1), of the information that is left. answers: (T, 2, K, L, L // 2 + 1), what
+    slope, information: (2, h, w), summed over frames, the latter as if the scene were known.
+    shares: (2, L, L // 2 + 1), `share` times all information. answers: (T, 2, K, L, L // 2 + 1), what
     images of some tiles make of a unit of a pattern.
     """
 
     def __init__(self, pattern: Pattern, tiles: Sequence[Tile]) -> None:
-        self.pattern, self.shape = pattern, tuple(pattern.defective.shape)
-        self.tiles = len(tiles)
+        self.pattern, self.shape = pattern, (pattern.maps.shape[1], pattern.maps.shape[2])
         self.slope, self.information = torch.zeros(2, 2, *self.shape, dtype=torch.float64)
         lattice = (LATTICE, LATTICE // 2 + 1)
-        self.share = torch.zeros(len(KINDS), *lattice, dtype=torch.float64)
+        self.shares = torch.zeros(len(KINDS), *lattice, dtype=torch.float64)
         self.answers = torch.zeros(0, len(KINDS), 1, *lattice, dtype=torch.complex64)
         self.laid = torch.zeros([max(tile[axis].stop for tile in tiles) for axis in (0, 1)])
         for tile in tiles:  # where they overlap, each counts for as much less
@@ -189,16 +201,23 @@ class _Told:
 
     def add(self, tiles: Sequence[Tile], seen: PatternEvidence, moved_px: Tensor) -> None:
         """Add a batch of tiles; moved_px: (B, N, 2)."""
-        self.share += seen.share.double().sum(0).cpu() / self.tiles
+        weight = seen.information.sum((2, 3, 4), dtype=torch.float64)[..., None, None]
+        self.shares += (seen.share * weight).sum(0).cpu()
         if len(self.answers) < SOME_TILES:
             answer = seen.answer[:SOME_TILES].cpu()
             self.answers = torch.cat([self.answers, answer]) if len(self.answers) else answer
         slope, information = (x.double().cpu() for x in (seen.slope, seen.information))
         for k, (tile, moves) in enumerate(zip(tiles, moved_px.tolist(), strict=True)):
             for n, moved in enumerate(moves):
-                at = (..., *_place(tile, moved, self.pattern.origin))
+                at = (..., *_place(tile, moved, self.pattern.origin, self.shape))
                 self.slope[at] += slope[k, :, n] / self.laid[tile]
                 self.information[at] += information[k, :, n] / self.laid[tile]
+
+    @property
+    def share(self) -> Tensor:
+        """Of the information that is left with the scene unknown, (2, L, L // 2 + 1)."""
+        total = self.information.sum((1, 2)).clamp(min=1e-30)
+        return self.shares / total[:, None, None]
 
     def clearest(self) -> int | None:
         """The kind of pattern that stands out of the noise the most, if one does."""
@@ -211,11 +230,12 @@ class _Told:
         slope, information, _ = self._spectrum(kind)
         told, form, count = self._forms(kind)
         power = power_of(slope) / information
-        covered = (self.information[kind] > 0).double().mean()
+        shown = self.information[kind] > 0
+        covered = [x.double().mean() for x in (shown, shown.any(0), shown.any(1))]
         found = []
         for k in range(len(FORMS)):
             weight = (told & (form == k)) * count
-            number = weight.sum() / 2 * covered
+            number = weight.sum() / 2 * covered[k]
             mean = (weight * power).sum() / weight.sum().clamp(min=1)
             found.append(torch.where(mean > CLEAR, (mean - 1) * number.sqrt(), 0))
         return torch.stack(found)
@@ -247,12 +267,16 @@ class _Told:
         return slope, (share * usual * known.double().mean()).clamp(min=1e-30), unit
 
     def improved(self, kind: int) -> Pattern:
-        """The pattern with what is told of one kind of it."""
+        """The pattern with what is told of one kind of it.
+
+        Or else of defective pixels alone: without them the others are another matter.
+        """
         pattern = self.pattern
         slope, information, unit = self._spectrum(kind)
         told, form, count = self._forms(kind)
         before = torch.fft.rfft2(pattern.maps[kind].double() * unit, norm="ortho")
-        variance = torch.full((len(FORMS),), FIRST_VARIANCE, dtype=torch.float64)
+        first = (power_of(slope) / information.square() * told * count).sum() / (told * count).sum()
+        variance = first.expand(len(FORMS))
         for _ in range(LEARNING):
             prior = variance[form]
             left = 1 / (information + 1 / prior)
@@ -261,18 +285,20 @@ class _Told:
                 [((power_of(found) + left) * told * count)[form == k].sum() for k in range(3)]
             )
             number = torch.stack([(told * count)[form == k].sum() for k in range(3)])
-            variance = (power / number.clamp(min=1)).clamp(min=LEAST_VARIANCE)
+            variance = (power / number.clamp(min=1)).clamp(min=LEAST_VARIANCE * float(first))
         maps = pattern.maps.clone()
         shown = torch.fft.irfft2(found, s=self.shape, norm="ortho")
         shown = torch.where(self.information[kind] > 0, shown, 0)
         maps[kind] = (shown / unit).float()
+        if bool((fresh := self._defective(shown, kind) & ~pattern.defective).any()):
+            return dataclasses.replace(pattern, defective=pattern.defective | fresh)
         own, lines = variance[0], torch.tensor([1, *self.shape])
+        variance = variance.clamp(min=float(own))  # lines are of pixels
         sizes = torch.cat([own[None], (variance[1:] - own).clamp(min=0) / lines[1:]])
         variances, doubt = pattern.variance.clone(), pattern.doubt.clone()
         variances[kind] = sizes.float()
         doubt[kind] = self._doubt(kind, variance, information).float()
-        defective = pattern.defective | self._defective(shown, kind)
-        return Pattern(maps, defective, pattern.origin, variances, doubt)
+        return Pattern(maps, pattern.defective, pattern.origin, variances, doubt)
 
     def _defective(self, values: Tensor, kind: int) -> Tensor:
         """Pixels that no correction brings back, (h, w) bool, by what they do to a usual scene."""

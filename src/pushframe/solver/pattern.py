@@ -19,7 +19,6 @@ from ..burst import Burst
 from ..gaussian import folded_basis
 from ..prior import spectrum_at
 from ..spectral import AliasBlocks, transfer
-from .belief import Belief
 from .piece import Piece
 from .pieces import in_pieces
 
@@ -44,11 +43,9 @@ class PatternEvidence:
     answer: Tensor
 
 
-def pattern_evidence(
-    burst: Burst, scale: int, moved_px: Tensor, motion: Belief | None = None
-) -> PatternEvidence:
+def pattern_evidence(burst: Burst, scale: int, moved_px: Tensor) -> PatternEvidence:
     """Of a batch whose frames were moved by moved_px (B, N, 2) whole px."""
-    pieces, excess = in_pieces(burst, scale, motion)
+    pieces, excess = in_pieces(burst, scale, None)
     order = torch.cat([piece.index for piece in pieces]).argsort()
     parts = [
         _of_piece(piece, burst.part(piece.index), scale, excess[piece.index], moved_px[piece.index])
@@ -63,12 +60,14 @@ def _of_piece(
     made = piece.made
     used = burst.valid & piece.kept[..., None, None] & made.problem.model.inside
     disagreeing = used & ~piece.good
-    mostly = disagreeing.sum(1) > MOSTLY * used.sum(1)
+    still = (moved_px == moved_px[:, :1]).all(-1).all(-1)  # one pixel of the detector in all frames
+    mostly = (disagreeing.sum(1) > MOSTLY * used.sum(1)) & still[:, None, None]
     used = used & (piece.good | mostly[:, None])
     noise = made.noise_var + made.mismatch[:, None, None, None]
     signal = made.problem.model.forward(made.image) + made.level
-    # of a frame as stated, in radiance: offsets of raw pixels weigh more in a short exposure
-    offset = 1 / (burst.exposure * piece.gain * excess)[..., None, None]
+    # radiance at the reference's exposure: offsets of raw pixels weigh more in a shorter one
+    relative = burst.exposure / burst.exposure[:, :1]
+    offset = 1 / (relative * piece.gain * excess)[..., None, None]
     weight = used / noise
     kinds = torch.stack([signal, offset.expand_as(signal)], 1)  # (B, 2, N, H, W)
     most = MOST * noise.sqrt()
@@ -88,7 +87,7 @@ def _of_piece(
         met = see.adjoint(turned)
         answer = blocks.solve(met)
         whole = (size.square() * typical).sum(1)[:, None, None]
-        shares.append(1 - (met.conj() * answer).sum(1).real / whole)
+        shares.append(1 - (met.conj() * answer).sum(1).real / whole.clamp(min=1e-30))
         answers.append(answer)
     return slope, information, torch.stack(shares, 1), torch.stack(answers, 1)
 
