@@ -49,9 +49,9 @@ class Pattern:
     """What pixels of a detector answer more than they should.
 
     maps: (2, h, w), the response's share, and the offset as radiance at the reference's exposure.
-    defective: (h, w) bool, beyond such corrections. origin: where on the scene's grid the maps begin, low-res
-    px. variance: (2, 3), of each kind's `FORMS`. doubt: (2, s, s), variance that is left of them in
-    an image; the response's is over brightness squared.
+    defective: (h, w) bool, beyond such corrections. origin: where on the scene's grid the maps
+    begin, low-res px. variance: (2, 3), of each kind's `FORMS`. doubt: (2, s, s), variance that is
+    left of them in an image; the response's is over brightness squared.
     """
 
     maps: Tensor
@@ -185,8 +185,8 @@ class _Told:
     """What tiles of a scene tell of the pattern of their detector, beside what is known of it.
 
     slope, information: (2, h, w), summed over frames, the latter as if the scene were known.
-    shares: (2, L, L // 2 + 1), `share` times all information. answers: (T, 2, K, L, L // 2 + 1), what
-    images of some tiles make of a unit of a pattern.
+    shares: (2, L, L // 2 + 1), `share` times all information. answers: (T, 2, K, L, L // 2 + 1),
+    what images of some tiles make of a unit of a pattern.
     """
 
     def __init__(self, pattern: Pattern, tiles: Sequence[Tile]) -> None:
