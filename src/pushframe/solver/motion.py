@@ -47,7 +47,6 @@ FEW_MORE_ROUNDS, FEW_MORE_STEPS = 2, 6
 FREED_STEPS = 3  # once the reference may be off
 # errors, by which the usual frame is off the reference's exposure: to look closely, and for sure
 DOUBTED, REFERENCE_OFF = 2.5, 3.0
-UNCONFIRMED = 1.5  # after a first close look, below which it never comes to be sure
 
 
 @dataclass(frozen=True)
@@ -219,26 +218,20 @@ class Task:
         part, doubt = search.part(index), doubt[index]
         part.motion_prior.forget(torch.ones_like(part.arrived))
         part.look_closely()
-        self.freed(part, 1, learning=False)
-        found = reference_surprise(part, self.moving) * doubt.sign()
-        left = ((found > UNCONFIRMED) | rough[index]).nonzero()[:, 0]
-        if not len(left):
-            return fit
-        part, index, doubt = part.part(left), index[left], doubt[left]
-        self.freed(part, FREED_STEPS - 1, learning=False)
+        self.freed(part, learning=False)
         found = reference_surprise(part, self.moving) * doubt.sign()
         certain = (found > REFERENCE_OFF) | rough[index]
         if not bool(certain.any()):
             return fit
         part.motion_prior.reference_std = GAIN_STD * certain
         learn_gain_std(part)
-        self.freed(part, FREED_STEPS)
+        self.freed(part)
         chosen = certain.nonzero()[:, 0]
         return fit.with_part(index[chosen], self._result(part).part(chosen))
 
-    def freed(self, search: Search, steps: int, learning: bool = True) -> None:
-        """Steps under another prior of the gains, and what the frames tell then."""
-        self.unwindow(search, steps, learning)
+    def freed(self, search: Search, learning: bool = True) -> None:
+        """A few steps under another prior of the gains, and what the frames tell then."""
+        self.unwindow(search, FREED_STEPS, learning)
         search.look()
         search.weigh()
 
